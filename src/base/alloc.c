@@ -1,0 +1,78 @@
+#include "base/alloc.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static atomic_uint_fast64_t calls;
+static atomic_uint_fast64_t fail_at; /* absolute number of the call that fails; 0: none */
+static atomic_int fail_sticky;
+
+uint64_t oz_alloc_calls(void)
+{
+    return atomic_load_explicit(&calls, memory_order_relaxed);
+}
+
+void oz_alloc_fail_at(uint64_t n, int sticky)
+{
+    atomic_store(&fail_sticky, sticky);
+    atomic_store(&fail_at, n ? atomic_load(&calls) + n : 0);
+}
+
+/* Counts a call; true when it must fail. */
+static int count_call(void)
+{
+    uint64_t n = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
+    uint64_t at = atomic_load_explicit(&fail_at, memory_order_relaxed);
+    if (at == 0) {
+        return 0;
+    }
+    return n == at || (n > at && atomic_load(&fail_sticky));
+}
+
+void *oz_alloc(size_t bytes)
+{
+    return count_call() ? NULL : malloc(bytes ? bytes : 1);
+}
+
+void *oz_alloc_zero(size_t count, size_t size)
+{
+    if (count_call()) {
+        return NULL;
+    }
+    return count && size ? calloc(count, size) : calloc(1, 1);
+}
+
+void *oz_realloc(void *memory, size_t bytes)
+{
+    return count_call() ? NULL : realloc(memory, bytes ? bytes : 1);
+}
+
+void *oz_alloc_aligned(size_t bytes, size_t align)
+{
+    void *memory = NULL;
+    if (count_call() || posix_memalign(&memory, align, bytes ? bytes : 1) != 0) {
+        return NULL;
+    }
+    return memory;
+}
+
+void oz_free(void *memory)
+{
+    free(memory);
+}
+
+char *oz_strndup(const char *text, size_t bytes)
+{
+    char *copy = bytes < SIZE_MAX ? oz_alloc(bytes + 1) : NULL;
+    if (copy != NULL) {
+        memcpy(copy, text, bytes);
+        copy[bytes] = '\0';
+    }
+    return copy;
+}
+
+char *oz_strdup(const char *text)
+{
+    return oz_strndup(text, strlen(text));
+}

@@ -1,0 +1,185 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+bool oz_file_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool oz_file_is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+char *oz_file_join(const char *folder, const char *name)
+{
+    size_t a = strlen(folder);
+    size_t b = strlen(name);
+    size_t slash = a > 0 && folder[a - 1] != '/';
+    char *path = oz_alloc(a + slash + b + 1);
+    if (path == NULL) {
+        return NULL;
+    }
+    memcpy(path, folder, a);
+    if (slash) {
+        path[a] = '/';
+    }
+    memcpy(path + a + slash, name, b + 1);
+    return path;
+}
+
+/* Opens a regular file for reading and gives its size. */
+static enum oz_status open_regular(const char *path, int *fd, int64_t *bytes, struct oz_error *err)
+{
+    struct stat st;
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot open %s: %s.", path, strerror(errno));
+    }
+    if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(*fd);
+        *fd = -1;
+        return OZ_FAIL(err, OZ_ERR_IO, "%s is not a regular file.", path);
+    }
+    *bytes = (int64_t)st.st_size;
+    return OZ_OK;
+}
+
+enum oz_status oz_file_read(const char *path, size_t max_bytes, char **out, size_t *bytes,
+                            struct oz_error *err)
+{
+    int fd;
+    int64_t size;
+    *out = NULL;
+    *bytes = 0;
+    OZ_TRY(open_regular(path, &fd, &size, err));
+    if ((uint64_t)size > max_bytes) {
+        close(fd);
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s has %lld bytes; at most %zu are read.", path,
+                       (long long)size, max_bytes);
+    }
+    char *data = oz_alloc((size_t)size + 1);
+    if (data == NULL) {
+        close(fd);
+        return OZ_FAIL_NOMEM(err, path);
+    }
+    size_t got = 0;
+    while (got < (size_t)size) {
+        ssize_t n = read(fd, data + got, (size_t)size - got);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            int error = errno;
+            close(fd);
+            oz_free(data);
+            return OZ_FAIL(err, OZ_ERR_IO, "Cannot read %s: %s at byte %zu of %lld.", path,
+                           n < 0 ? strerror(error) : "it ended", got, (long long)size);
+        }
+        got += (size_t)n;
+    }
+    close(fd);
+    data[got] = '\0';
+    *out = data;
+    *bytes = got;
+    return OZ_OK;
+}
+
+enum oz_status oz_filemap_open(struct oz_filemap *map, const char *path, struct oz_error *err)
+{
+    *map = (struct oz_filemap){.fd = -1};
+    OZ_TRY(open_regular(path, &map->fd, &map->bytes, err));
+    if (map->bytes > 0) {
+        void *data = mmap(NULL, (size_t)map->bytes, PROT_READ, MAP_PRIVATE, map->fd, 0);
+        if (data == MAP_FAILED) {
+            int error = errno;
+            int64_t bytes = map->bytes;
+            oz_filemap_close(map);
+            return OZ_FAIL(err, OZ_ERR_IO, "Cannot map %s (%lld bytes): %s.", path,
+                           (long long)bytes, strerror(error));
+        }
+        map->data = data;
+    }
+    return OZ_OK;
+}
+
+void oz_filemap_close(struct oz_filemap *map)
+{
+    if (map->data != NULL) {
+        munmap((void *)(uintptr_t)map->data, (size_t)map->bytes);
+    }
+    if (map->fd >= 0) {
+        close(map->fd);
+    }
+    *map = (struct oz_filemap){.fd = -1};
+}
+
+static bool write_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t n = write(fd, data, bytes);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+enum oz_status oz_file_write(const char *path, const void *data, size_t bytes, struct oz_error *err)
+{
+    static atomic_uint serial;
+    struct stat st;
+    size_t n = strlen(path) + 40;
+    char *temporary = oz_alloc(n);
+    if (temporary == NULL) {
+        return OZ_FAIL_NOMEM(err, "a file name");
+    }
+    (void)snprintf(temporary, n, "%s.%ld.%u.part", path, (long)getpid(),
+                   atomic_fetch_add(&serial, 1));
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        int error = errno;
+        oz_free(temporary);
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write beside %s: %s.", path, strerror(error));
+    }
+    if (stat(path, &st) == 0) {
+        (void)fchmod(fd, st.st_mode & 07777);
+    }
+    bool ok = write_all(fd, data, bytes);
+    ok = ok && fsync(fd) == 0;
+    int error = errno;
+    if (close(fd) != 0 && ok) {
+        ok = false;
+        error = errno;
+    }
+    if (ok && rename(temporary, path) != 0) {
+        ok = false;
+        error = errno;
+    }
+    if (!ok) {
+        (void)unlink(temporary);
+        oz_free(temporary);
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s (%zu bytes): %s.", path, bytes,
+                       strerror(error));
+    }
+    oz_free(temporary);
+    return OZ_OK;
+}

@@ -1,0 +1,61 @@
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static oz_log_fn sink;
+static void *sink_ctx;
+static char topics[256]; /* of OUNCE_LOG */
+
+void oz_log_set(oz_log_fn fn, void *ctx)
+{
+    const char *wanted = getenv("OUNCE_LOG");
+    pthread_mutex_lock(&lock);
+    sink = fn;
+    sink_ctx = ctx;
+    (void)snprintf(topics, sizeof topics, "%s", wanted != NULL ? wanted : "");
+    pthread_mutex_unlock(&lock);
+}
+
+/* Is `topic` one of the comma-separated words of OUNCE_LOG? */
+static bool topic_listed(const char *topic)
+{
+    size_t n = strlen(topic);
+    for (const char *p = topics; *p != '\0';) {
+        size_t word = strcspn(p, ",");
+        if ((word == n && strncmp(p, topic, n) == 0) || (word == 3 && strncmp(p, "all", 3) == 0)) {
+            return true;
+        }
+        p += word + (p[word] == ',');
+    }
+    return false;
+}
+
+bool oz_log_wants(enum oz_log_level level, const char *topic)
+{
+    pthread_mutex_lock(&lock);
+    bool wants = sink != NULL && (level != OZ_LOG_DEBUG || topic_listed(topic));
+    pthread_mutex_unlock(&lock);
+    return wants;
+}
+
+void oz_log(enum oz_log_level level, const char *topic, const char *format, ...)
+{
+    if (!oz_log_wants(level, topic)) {
+        return;
+    }
+    char line[2048];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    pthread_mutex_lock(&lock);
+    if (sink != NULL) {
+        sink(sink_ctx, level, topic, line);
+    }
+    pthread_mutex_unlock(&lock);
+}

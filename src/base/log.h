@@ -1,0 +1,18 @@
+/*
+ * base/log.h: log lines by level and topic to one callback. One logger serves the process; the
+ * environment variable OUNCE_LOG ("dispatch,load" or "all") lets debug lines of those topics
+ * through; without it, debug lines are dropped before they are formatted.
+ */
+#ifndef OZ_BASE_LOG_H
+#define OZ_BASE_LOG_H
+
+#include <ounce/status.h>
+#include <stdbool.h>
+
+/* Sets the sink (NULL: none) and reads OUNCE_LOG. */
+void oz_log_set(oz_log_fn fn, void *ctx);
+
+bool oz_log_wants(enum oz_log_level level, const char *topic);
+void oz_log(enum oz_log_level level, const char *topic, const char *format, ...) OZ_PRINTF(3, 4);
+
+#endif

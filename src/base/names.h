@@ -1,0 +1,19 @@
+/* base/names.h: lists of names for people: the nearest of several, and long lists folded. */
+#ifndef OZ_BASE_NAMES_H
+#define OZ_BASE_NAMES_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+
+/* The name of `names` (count of them) that is nearest to `wrong` by edit distance, or NULL when
+ * none is near (more than a third of its letters would change). */
+const char *oz_names_nearest(const char *wrong, const char *const *names, size_t count);
+
+/*
+ * Appends a list to b in which names that differ only in one number are folded: "blocks.{0..5}.w".
+ * Every name is covered. Sorts `names` in place.
+ */
+void oz_names_fold(struct oz_buf *b, const char **names, size_t count);
+
+#endif
