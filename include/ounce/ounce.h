@@ -1,0 +1,214 @@
+/*
+ * ounce.h: the public interface of ounce, a C engine for image (later video and language) models.
+ *
+ * The short way, complete but for error handling:
+ *
+ *     struct oz_engine_options options;
+ *     struct oz_image_request request;
+ *     struct oz_engine *engine;
+ *     struct oz_image *image;
+ *     struct oz_error err;
+ *
+ *     oz_engine_options_default(&options);            // the bundled emoji model, on the CPU
+ *     oz_engine_open(&engine, &options, &err);
+ *     oz_image_request_default(&request);
+ *     request.prompt = "red apple";
+ *     oz_image_generate(engine, &request, 1, &image, &err);
+ *     oz_image_write_png(image, "apple.png", NULL, &err);
+ *     oz_image_destroy(&image);
+ *     oz_engine_close(&engine);
+ *
+ * Rules for the whole interface
+ *  - A fallible function returns enum oz_status, OZ_OK on success. With an error record it fills it
+ *    (status, a message of whole sentences); the record is the last parameter and may be NULL.
+ *  - ounce never exits, aborts or prints. It writes to files only where asked.
+ *  - Strings are UTF-8, zero-terminated. Strings and structs that you pass are read during the call
+ *    only, unless their comment says otherwise.
+ *  - Options and requests begin with struct_size and are filled by their _default function: code
+ *    compiled against an older header keeps working. Zero or NULL in a member means "the model's
+ *    own default", unless the member's comment says otherwise.
+ *  - A handle may be used by one thread at a time. Different engines are independent.
+ *  - Everything that ends in _create, _open or comes back through an `out` pointer is yours to give
+ *    back by the matching _destroy or _close, which accept NULL and pointers to NULL and leave NULL.
+ *    After a failure *out is NULL.
+ */
+#ifndef OUNCE_OUNCE_H
+#define OUNCE_OUNCE_H
+
+#include <ounce/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OZ_VERSION_MAJOR 0
+#define OZ_VERSION_MINOR 1
+#define OZ_VERSION_PATCH 0
+
+/* "0.1.0", of the library that runs (the macros are of the header that was compiled). */
+OZ_API const char *oz_version(void);
+
+/* ---- engine: an opened model ---- */
+
+struct oz_engine;
+
+enum oz_precision {
+    OZ_PRECISION_F32 = 1, /* f32 arithmetic; bf16 weights are widened exactly, on use */
+};
+
+struct oz_engine_options {
+    size_t struct_size;
+
+    /* A folder in the diffusers layout. NULL or "": the bundled emoji model, looked for in
+     * $OUNCE_MODELS, then in the data folder relative to the program, then in the build tree. */
+    const char *model;
+
+    const char *device;          /* "cpu" (default) */
+    enum oz_precision precision; /* default OZ_PRECISION_F32 */
+
+    /* Threads that compute. 0: as many as this process may use (affinity and cgroup quota). The
+     * number never changes a result. */
+    int32_t threads;
+
+    /* Most pictures that are denoised together; more wait. 0: 4. Never changes a result. */
+    int32_t max_batch;
+
+    oz_log_fn log; /* NULL: silence. Kept until oz_engine_close */
+    void *log_ctx;
+    oz_progress_fn progress; /* NULL: none. Kept until oz_engine_close */
+    void *progress_ctx;
+};
+
+OZ_API void oz_engine_options_default(struct oz_engine_options *options);
+
+/*
+ * Opens a model and loads its weights.
+ * OZ_ERR_NO_MODEL: nothing there; OZ_ERR_FORMAT: files are malformed, or tensors are missing,
+ * unexpected or of the wrong shape (all are named); OZ_ERR_UNSUPPORTED: a valid model that this
+ * version does not run; OZ_ERR_ARG; OZ_ERR_NOMEM; OZ_ERR_IO; OZ_ERR_CANCELLED.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_engine_open(struct oz_engine **out,
+                                                 const struct oz_engine_options *options,
+                                                 struct oz_error *err);
+OZ_API void oz_engine_close(struct oz_engine **engine);
+
+/* What an opened model is and takes by default. Strings live as long as the engine. */
+struct oz_model_info {
+    size_t struct_size; /* set before the call */
+    const char *path;   /* folder */
+    const char *name;   /* last part of the path, or what the model's card says */
+    const char *pipeline; /* "QwenImagePipeline" */
+    int32_t width, height, num_inference_steps;
+    double true_cfg_scale;
+    const char *negative_prompt;
+    int32_t size_multiple; /* width and height must be multiples of it */
+};
+OZ_API OZ_MUST_USE enum oz_status oz_engine_info(const struct oz_engine *engine,
+                                                 struct oz_model_info *info);
+
+/* ---- pictures ---- */
+
+struct oz_image_request {
+    size_t struct_size;
+    const char *prompt;          /* must be set; "" is a prompt. Any text; control tokens in it are
+                                    text */
+    const char *negative_prompt; /* NULL: the model's; used only with guidance */
+    int32_t width, height;       /* pixels; 0: the model's */
+    int32_t num_inference_steps; /* 0: the model's */
+    double true_cfg_scale;       /* classifier-free guidance; <= 1 but > 0 is off, one forward a step
+                                    instead of two; 0: the model's */
+    uint64_t seed;               /* as torch.Generator("cpu").manual_seed(seed); low 32 bits count */
+};
+OZ_API void oz_image_request_default(struct oz_image_request *request);
+
+struct oz_image;
+
+/*
+ * Draws `count` pictures, one for each request, together as far as max_batch allows. A picture's
+ * bytes do not depend on the others in the call, nor on the number of threads.
+ * On success images[0 .. count) are yours to destroy. On failure all are NULL.
+ * OZ_ERR_ARG: a request is wrong (the message says which, and the nearest valid value);
+ * OZ_ERR_NOMEM: says how much was needed; OZ_ERR_CANCELLED: the progress callback asked for it.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_image_generate(struct oz_engine *engine,
+                                                    const struct oz_image_request *requests,
+                                                    int32_t count, struct oz_image **images,
+                                                    struct oz_error *err);
+
+/* Checks requests as oz_image_generate does, and computes nothing. */
+OZ_API OZ_MUST_USE enum oz_status oz_image_check(const struct oz_engine *engine,
+                                                 const struct oz_image_request *requests,
+                                                 int32_t count, struct oz_error *err);
+
+OZ_API void oz_image_destroy(struct oz_image **image);
+
+OZ_API int32_t oz_image_width(const struct oz_image *image);
+OZ_API int32_t oz_image_height(const struct oz_image *image);
+/* RGB, 8 bits, [height, width, 3]; borrowed from the image. */
+OZ_API const uint8_t *oz_image_pixels(const struct oz_image *image);
+/* Before rounding: [3, height, width] f32 in 0..1; borrowed from the image. */
+OZ_API const float *oz_image_floats(const struct oz_image *image);
+/* The request that made it, as a JSON object (prompt, negative_prompt, width, height, steps, scale,
+ * seed, model, version); borrowed. Empty string for images not made by oz_image_generate. */
+OZ_API const char *oz_image_metadata(const struct oz_image *image);
+
+struct oz_png_options {
+    size_t struct_size;
+    int32_t no_metadata; /* nonzero: the request is not embedded (tEXt "ounce") */
+};
+OZ_API void oz_png_options_default(struct oz_png_options *options);
+
+/* Writes a PNG beside `path`, then renames it onto it: the file is whole or untouched. options may
+ * be NULL. OZ_ERR_IO, OZ_ERR_NOMEM. */
+OZ_API OZ_MUST_USE enum oz_status oz_image_write_png(const struct oz_image *image, const char *path,
+                                                     const struct oz_png_options *options,
+                                                     struct oz_error *err);
+
+/* Pastes pictures into one, row by row, `columns` a row, on white, `gap` pixels between and around
+ * them. Cells are as large as the largest picture. OZ_ERR_ARG, OZ_ERR_NOMEM. */
+OZ_API OZ_MUST_USE enum oz_status oz_image_tile(struct oz_image **out,
+                                                struct oz_image *const *images, int32_t count,
+                                                int32_t columns, int32_t gap, struct oz_error *err);
+
+/* ---- figures ---- */
+
+/* Wall time by stage in seconds, and memory, since the engine was opened. */
+struct oz_stats {
+    size_t struct_size; /* set before the call */
+    double load_s, text_s, denoise_s, decode_s;
+    int64_t steps;                /* denoising steps of pictures */
+    int64_t pictures;
+    int64_t weight_bytes;         /* resident parameters, mapped ones included */
+    int64_t plan_bytes;           /* arenas for running, as measured before the first step */
+    int64_t peak_resident_bytes;  /* of the process, from the operating system; 0: unknown */
+};
+OZ_API OZ_MUST_USE enum oz_status oz_engine_stats(const struct oz_engine *engine,
+                                                  struct oz_stats *stats);
+
+/* ---- looking into files ---- */
+
+/* Receives text; returns nonzero to stop (the call then returns OZ_ERR_IO). */
+typedef int (*oz_write_fn)(void *ctx, const char *text, size_t bytes);
+
+struct oz_inspect_options {
+    size_t struct_size;
+    int32_t json;    /* nonzero: one JSON document instead of a table for people */
+    int32_t tensors; /* nonzero: a line for each tensor (name, dtype, shape, bytes, consumer) */
+};
+OZ_API void oz_inspect_options_default(struct oz_inspect_options *options);
+
+/*
+ * Describes a model from headers alone: components, tensors, dtypes, bytes, and for each tensor what
+ * consumes it, which named rule ignores it, or that nothing does. Reads no weights. `model` as in
+ * oz_engine_options. Problems that would make loading fail are part of the description, and make the
+ * call return OZ_ERR_FORMAT after it has been written.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_model_inspect(const char *model,
+                                                   const struct oz_inspect_options *options,
+                                                   oz_write_fn write, void *ctx,
+                                                   struct oz_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,91 @@
+/*
+ * ckpt/table.h: CONTRACT. Containers (safetensors, sharded safetensors, later GGUF) as one table of
+ * borrowed tensor views.
+ *
+ * Opening reads headers only. Every claim of a file (counts, lengths, offsets, shapes) is checked
+ * against the file's real size before it is used; checkpoint-formats.md section 13.1 is the list.
+ * A table is immutable after opening and may be read from several threads.
+ */
+#ifndef OZ_CKPT_TABLE_H
+#define OZ_CKPT_TABLE_H
+
+#include <ounce/status.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "num/dtype.h"
+
+#define OZ_CKPT_MAX_RANK 8
+
+/* Limits that a hostile file meets; all are checked before memory is taken. */
+#define OZ_CKPT_MAX_HEADER_BYTES (INT64_C(16) << 20)
+#define OZ_CKPT_MAX_TENSORS 1000000
+#define OZ_CKPT_MAX_NAME_BYTES 4096
+
+/* One file of a checkpoint. */
+struct oz_ckpt_file {
+    const char *path; /* as opened; for messages */
+    int fd;           /* for pread; owned by the table */
+    int64_t bytes;    /* size when opened */
+    const uint8_t *map; /* whole file, read-only and private */
+};
+
+/*
+ * A tensor as stored. Borrowed from the table; valid until oz_ckpt_close. Two ways to its bytes,
+ * the same bytes: `data` in the map (page faults on use; counts as file-backed memory), or pread
+ * at file_offset (for quantizing loads that must not keep pages).
+ */
+struct oz_tensor_view {
+    const char *name;  /* as in the file, UTF-8, unique in the table */
+    enum oz_dtype dtype;
+    int32_t rank;      /* 0 for a scalar */
+    int64_t shape[OZ_CKPT_MAX_RANK]; /* row-major, outermost first; a 0 dim means no elements */
+    int64_t elements;  /* product of shape, 1 for rank 0 */
+    int64_t bytes;
+    int32_t file;      /* index into the table's files */
+    int64_t file_offset;
+    const uint8_t *data; /* unaligned; NULL when bytes is 0 */
+};
+
+struct oz_ckpt;
+
+/*
+ * Opens a checkpoint: a .safetensors file, an .index.json, or a folder that holds one of
+ * `<stem>.safetensors.index.json`, `<stem>.safetensors` for the given stems in order (NULL ends the
+ * list; NULL list: "diffusion_pytorch_model", "model"). The index wins over a lone file beside it.
+ * Index and shards are compared both ways.
+ * On success *out is the caller's to close. OZ_ERR_IO: cannot be read; OZ_ERR_FORMAT: malformed, or
+ * index and shards disagree; OZ_ERR_UNSUPPORTED: a container or dtype that ounce does not read;
+ * OZ_ERR_NOMEM. On failure *out is NULL.
+ */
+OZ_MUST_USE enum oz_status oz_ckpt_open(struct oz_ckpt **out, const char *path,
+                                        const char *const *stems, struct oz_error *err);
+void oz_ckpt_close(struct oz_ckpt **ckpt); /* NULL is fine; sets *ckpt to NULL */
+
+int64_t oz_ckpt_count(const struct oz_ckpt *ckpt);
+/* Tensors sorted by name in byte order; index in [0, count). */
+const struct oz_tensor_view *oz_ckpt_tensor(const struct oz_ckpt *ckpt, int64_t index);
+/* By exact name; NULL when absent. *index (may be NULL) gets its position. */
+const struct oz_tensor_view *oz_ckpt_find(const struct oz_ckpt *ckpt, const char *name,
+                                          int64_t *index);
+
+int32_t oz_ckpt_file_count(const struct oz_ckpt *ckpt);
+const struct oz_ckpt_file *oz_ckpt_file(const struct oz_ckpt *ckpt, int32_t index);
+
+/* Value of a key in the files' __metadata__ (the first file that has it), or NULL. */
+const char *oz_ckpt_metadata(const struct oz_ckpt *ckpt, const char *key);
+
+/* Files in the folder with a checkpoint's suffix that the table does not use (stale or stray):
+ * their count, and the i-th one's name. `inspect` and the plan name them. */
+int32_t oz_ckpt_stray_count(const struct oz_ckpt *ckpt);
+const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index);
+
+/*
+ * Reads `bytes` bytes of a tensor from byte `offset` of it into dst by pread, retrying short reads.
+ * OZ_ERR_IO names the file, the tensor and errno, and also covers a file that has become shorter.
+ */
+OZ_MUST_USE enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
+                                        int64_t offset, int64_t bytes, void *dst,
+                                        struct oz_error *err);
+
+#endif
