@@ -27,6 +27,7 @@ else()
     set(OZ_PC_LIBS "-L\${libdir} -lounce -pthread -lm")
 endif()
 file(RELATIVE_PATH OZ_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" OZ_PC_PREFIX ${OZ_PC_PREFIX})
 configure_file(${CMAKE_CURRENT_LIST_DIR}/ounce.pc.in ${PROJECT_BINARY_DIR}/ounce.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/ounce.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
