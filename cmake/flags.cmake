@@ -1,0 +1,36 @@
+# Compiler settings, in one place. Two interface targets carry them:
+#   oz_flags    standard, feature macro, warnings, sanitizers: everything we compile
+#   oz_product  what the shipped code obeys on top (banned functions, exact floating point): src/ and apps/
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# Assertions stay on except in Release.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "build type" FORCE)
+endif()
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
+set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
+
+set(OZ_WARNINGS
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
+    -Wundef -Wcast-qual -Wformat=2 -Wimplicit-fallthrough)
+set(OZ_DEFINITIONS _GNU_SOURCE)
+
+add_library(oz_flags INTERFACE)
+target_compile_definitions(oz_flags INTERFACE ${OZ_DEFINITIONS})
+# __FILE__ is relative to the tree, so that messages and binaries do not name the build machine.
+target_compile_options(oz_flags INTERFACE ${OZ_WARNINGS} $<$<BOOL:${OUNCE_WERROR}>:-Werror>
+                       -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+if(OUNCE_SANITIZE)
+    target_compile_options(oz_flags INTERFACE -fsanitize=${OUNCE_SANITIZE}
+                           -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=${OUNCE_SANITIZE})
+endif()
+
+add_library(oz_product INTERFACE)
+target_compile_options(oz_product INTERFACE -ffp-contract=off
+                       -include ${PROJECT_SOURCE_DIR}/src/base/banned.h)
+target_link_libraries(oz_product INTERFACE oz_flags)

@@ -1,0 +1,42 @@
+# oz_add_test(<name> <sources>... [LIBS <targets>...] [TIMEOUT <seconds>] [LABELS <labels>...])
+# A cmocka program linked with libounce.a, internal symbols included. It is labelled with its folder
+# under tests/ (unit, kern, ...); add LABELS long for what only `scripts/check --full` should run.
+# OZ_TEST_DIR is tests/ of the source tree, for fixtures; OUNCE_MODELS in the environment is its models/.
+# Sources begin with #include "test.h", which brings cmocka.
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+
+set(OZ_TEST_ENVIRONMENT
+    "OUNCE_MODELS=${PROJECT_SOURCE_DIR}/models"
+    "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+
+function(oz_add_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LIBS;LABELS")
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+    string(REPLACE "/" ";" folder "${folder}")
+    list(GET folder 0 folder)
+    if(NOT arg_TIMEOUT)
+        set(arg_TIMEOUT 60)
+    endif()
+    if(OUNCE_SANITIZE)
+        math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
+    endif()
+
+    add_executable(${name}_test ${arg_UNPARSED_ARGUMENTS})
+    target_compile_definitions(${name}_test PRIVATE OZ_TEST_DIR="${PROJECT_SOURCE_DIR}/tests")
+    target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    # cmocka hands every test a state pointer that few of them read.
+    target_compile_options(${name}_test PRIVATE -ffp-contract=off -Wno-unused-parameter)
+    target_link_libraries(${name}_test PRIVATE oz_flags oz_src ounce PkgConfig::CMOCKA ${arg_LIBS})
+
+    add_test(NAME ${folder}/${name} COMMAND ${name}_test)
+    set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${arg_TIMEOUT}
+        LABELS "${folder};${arg_LABELS}" ENVIRONMENT "${OZ_TEST_ENVIRONMENT}")
+endfunction()
+
+# oz_add_script_test(<name> <command>...): a shell test that exits 0 (passed), 77 (skipped) or else.
+function(oz_add_script_test name)
+    add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77)
+endfunction()
