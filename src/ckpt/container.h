@@ -1,0 +1,47 @@
+/*
+ * ckpt/container.h: what the container readers share with the table that they fill. Internal to
+ * src/ckpt.
+ */
+#ifndef OZ_CKPT_CONTAINER_H
+#define OZ_CKPT_CONTAINER_H
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "ckpt/table.h"
+
+struct oz_ckpt_meta {
+    const char *key, *value;
+};
+
+struct oz_ckpt {
+    struct oz_ckpt_file *files;
+    struct oz_filemap *maps; /* [file_count], behind files */
+    int32_t file_count, file_capacity;
+    struct oz_tensor_view *tensors;
+    int64_t count, capacity;
+    struct oz_ckpt_meta *meta;
+    int32_t meta_count, meta_capacity;
+    char **strays;
+    int32_t stray_count;
+    char **strings; /* every string that the table owns */
+    int64_t string_count, string_capacity;
+};
+
+/* Copies a string into the table's care; NULL without memory. */
+const char *oz_ckpt_own(struct oz_ckpt *c, const char *text);
+
+/* Appends a zeroed tensor; NULL without memory. */
+struct oz_tensor_view *oz_ckpt_add_tensor(struct oz_ckpt *c);
+
+/* Adds a metadata entry. */
+OZ_MUST_USE enum oz_status oz_ckpt_add_meta(struct oz_ckpt *c, const char *key, const char *value);
+
+/* Maps a file into the table and gives its index. */
+OZ_MUST_USE enum oz_status oz_ckpt_add_file(struct oz_ckpt *c, const char *path, int32_t *index,
+                                            struct oz_error *err);
+
+/* Reads the header of a safetensors file of the table and appends its tensors. */
+OZ_MUST_USE enum oz_status oz_safetensors_read(struct oz_ckpt *c, int32_t file,
+                                               struct oz_error *err);
+
+#endif

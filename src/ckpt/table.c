@@ -1,0 +1,493 @@
+#include "ckpt/table.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/names.h"
+#include "ckpt/container.h"
+
+#define MAX_INDEX_BYTES (64U << 20)
+#define MAX_FILES 10000
+
+/* Room for one more of a growing list of the table. */
+static bool grow(void **list, int64_t count, int64_t *capacity, size_t size)
+{
+    if (count < *capacity) {
+        return true;
+    }
+    int64_t more = *capacity + *capacity / 2 + 16;
+    void *data = oz_realloc(*list, (size_t)more * size);
+    if (data == NULL) {
+        return false;
+    }
+    *list = data;
+    *capacity = more;
+    return true;
+}
+
+static bool grow32(void **list, int32_t count, int32_t *capacity, size_t size)
+{
+    int64_t wide = *capacity;
+    bool ok = grow(list, count, &wide, size);
+    *capacity = (int32_t)wide;
+    return ok;
+}
+
+const char *oz_ckpt_own(struct oz_ckpt *c, const char *text)
+{
+    void *list = c->strings;
+    if (!grow(&list, c->string_count, &c->string_capacity, sizeof *c->strings)) {
+        return NULL;
+    }
+    c->strings = list;
+    char *copy = oz_strdup(text);
+    if (copy != NULL) {
+        c->strings[c->string_count++] = copy;
+    }
+    return copy;
+}
+
+struct oz_tensor_view *oz_ckpt_add_tensor(struct oz_ckpt *c)
+{
+    void *list = c->tensors;
+    if (!grow(&list, c->count, &c->capacity, sizeof *c->tensors)) {
+        return NULL;
+    }
+    c->tensors = list;
+    c->tensors[c->count] = (struct oz_tensor_view){0};
+    return &c->tensors[c->count++];
+}
+
+enum oz_status oz_ckpt_add_meta(struct oz_ckpt *c, const char *key, const char *value)
+{
+    void *list = c->meta;
+    if (!grow32(&list, c->meta_count, &c->meta_capacity, sizeof *c->meta)) {
+        return OZ_ERR_NOMEM;
+    }
+    c->meta = list;
+    struct oz_ckpt_meta m = {oz_ckpt_own(c, key), oz_ckpt_own(c, value)};
+    if (m.key == NULL || m.value == NULL) {
+        return OZ_ERR_NOMEM;
+    }
+    c->meta[c->meta_count++] = m;
+    return OZ_OK;
+}
+
+enum oz_status oz_ckpt_add_file(struct oz_ckpt *c, const char *path, int32_t *index,
+                                struct oz_error *err)
+{
+    void *files = c->files;
+    void *maps = c->maps;
+    int32_t capacity = c->file_capacity;
+    if (!grow32(&files, c->file_count, &capacity, sizeof *c->files)) {
+        return OZ_FAIL_NOMEM(err, path);
+    }
+    c->files = files;
+    if (!grow32(&maps, c->file_count, &c->file_capacity, sizeof *c->maps)) {
+        return OZ_FAIL_NOMEM(err, path);
+    }
+    c->maps = maps;
+    const char *copy = oz_ckpt_own(c, path);
+    if (copy == NULL) {
+        return OZ_FAIL_NOMEM(err, path);
+    }
+    struct oz_filemap *map = &c->maps[c->file_count];
+    OZ_TRY(oz_filemap_open(map, path, err));
+    c->files[c->file_count] =
+        (struct oz_ckpt_file){.path = copy, .fd = map->fd, .bytes = map->bytes, .map = map->data};
+    *index = c->file_count++;
+    return OZ_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct oz_tensor_view *x = a;
+    const struct oz_tensor_view *y = b;
+    return strcmp(x->name, y->name);
+}
+
+/* Sorts by name; the same name twice (in two shards) is an error. */
+static enum oz_status sort_tensors(struct oz_ckpt *c, struct oz_error *err)
+{
+    if (c->count > 0) {
+        qsort(c->tensors, (size_t)c->count, sizeof *c->tensors, by_name);
+    }
+    for (int64_t i = 1; i < c->count; i++) {
+        const struct oz_tensor_view *a = &c->tensors[i - 1];
+        const struct oz_tensor_view *b = &c->tensors[i];
+        if (strcmp(a->name, b->name) == 0) {
+            return OZ_FAIL(err, OZ_ERR_FORMAT, "Tensor %s is in both %s and %s.", a->name,
+                           c->files[a->file].path, c->files[b->file].path);
+        }
+    }
+    return OZ_OK;
+}
+
+/* A shard's name must be a plain file name: no folders, no way out. */
+static bool plain_name(const char *name)
+{
+    return name[0] != '\0' && strchr(name, '/') == NULL && strchr(name, '\\') == NULL &&
+           strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+static int32_t find_file(const struct oz_ckpt *c, const char *path)
+{
+    for (int32_t i = 0; i < c->file_count; i++) {
+        if (strcmp(c->files[i].path, path) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Opens the shards that the index names, each once. */
+static enum oz_status open_shards(struct oz_ckpt *c, const struct oz_json *map, const char *folder,
+                                  const char *index_path, struct oz_error *err)
+{
+    const char *last = NULL; /* most neighbours lie in the same shard */
+    for (void *it = oz_json_first(map); it != NULL; it = oz_json_next(map, it)) {
+        const char *name = oz_json_string(oz_json_value(it), NULL);
+        if (name == NULL || !plain_name(name)) {
+            return OZ_FAIL(err, OZ_ERR_FORMAT,
+                           "%s: tensor %s is said to be in \"%s\", which is not a plain file name.",
+                           index_path, oz_json_key(it), name != NULL ? name : "");
+        }
+        if (last != NULL && strcmp(last, name) == 0) {
+            continue;
+        }
+        last = name;
+        char *path = oz_file_join(folder, name);
+        if (path == NULL) {
+            return OZ_FAIL_NOMEM(err, name);
+        }
+        enum oz_status status = OZ_OK;
+        int32_t file;
+        if (find_file(c, path) < 0) {
+            if (c->file_count >= MAX_FILES) {
+                status = OZ_FAIL(err, OZ_ERR_FORMAT, "%s names more than %d files.", index_path,
+                                 MAX_FILES);
+            } else if (!oz_file_exists(path)) {
+                status = OZ_FAIL(err, OZ_ERR_FORMAT,
+                                 "%s names the shard %s, which is not there (is the download "
+                                 "complete?).",
+                                 index_path, name);
+            } else {
+                status = oz_ckpt_add_file(c, path, &file, err);
+                if (status == OZ_OK) {
+                    status = oz_safetensors_read(c, file, err);
+                }
+            }
+        }
+        oz_free(path);
+        OZ_TRY(status);
+    }
+    return OZ_OK;
+}
+
+
+/* Index against headers, both ways; every disagreement is named. */
+static enum oz_status compare_index(const struct oz_ckpt *c, const struct oz_json *map,
+                                    const char *index_path, struct oz_error *err)
+{
+    size_t entries = oz_json_count(map);
+    const char **wrong = oz_alloc_zero(entries + (size_t)c->count, sizeof *wrong);
+    if (wrong == NULL) {
+        return OZ_FAIL_NOMEM(err, index_path);
+    }
+    size_t absent = 0;
+    for (void *it = oz_json_first(map); it != NULL; it = oz_json_next(map, it)) {
+        const struct oz_tensor_view *t = oz_ckpt_find(c, oz_json_key(it), NULL);
+        const char *file = oz_json_string(oz_json_value(it), "");
+        const char *path = t != NULL ? c->files[t->file].path : "";
+        const char *slash = strrchr(path, '/');
+        if (t == NULL || strcmp(slash != NULL ? slash + 1 : path, file) != 0) {
+            wrong[absent++] = oz_json_key(it);
+        }
+    }
+    size_t extra = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        if (oz_json_get(map, c->tensors[i].name) == NULL) {
+            wrong[absent + extra++] = c->tensors[i].name;
+        }
+    }
+    enum oz_status status = OZ_OK;
+    if (absent + extra > 0) {
+        struct oz_buf text;
+        oz_buf_init(&text, OZ_ERROR_MESSAGE_BYTES);
+        if (absent > 0) {
+            oz_buf_puts(&text, " Not in the shard that the index names: ");
+            oz_names_fold(&text, wrong, absent);
+            oz_buf_puts(&text, ".");
+        }
+        if (extra > 0) {
+            oz_buf_puts(&text, " In a shard but not in the index: ");
+            oz_names_fold(&text, wrong + absent, extra);
+            oz_buf_puts(&text, ".");
+        }
+        status = OZ_FAIL(err, OZ_ERR_FORMAT, "%s and its shards disagree.%s", index_path,
+                         oz_buf_text(&text));
+        oz_buf_deinit(&text);
+    }
+    oz_free(wrong);
+    return status;
+}
+
+static enum oz_status open_index(struct oz_ckpt *c, const char *path, const char *folder,
+                                 struct oz_error *err)
+{
+    struct oz_json *root = NULL;
+    OZ_TRY(oz_json_parse_file(&root, path, MAX_INDEX_BYTES, err));
+    const struct oz_json *map = oz_json_get(root, "weight_map");
+    enum oz_status status = OZ_OK;
+    if (oz_json_type(map) != OZ_JSON_OBJECT || oz_json_count(map) == 0) {
+        status = OZ_FAIL(err, OZ_ERR_FORMAT, "%s has no \"weight_map\" with tensors.", path);
+    }
+    if (status == OZ_OK) {
+        status = open_shards(c, map, folder, path, err);
+    }
+    if (status == OZ_OK) {
+        status = sort_tensors(c, err);
+    }
+    if (status == OZ_OK) {
+        status = compare_index(c, map, path, err);
+    }
+    oz_json_free(root);
+    return status;
+}
+
+static enum oz_status open_single(struct oz_ckpt *c, const char *path, struct oz_error *err)
+{
+    int32_t file;
+    OZ_TRY(oz_ckpt_add_file(c, path, &file, err));
+    OZ_TRY(oz_safetensors_read(c, file, err));
+    return sort_tensors(c, err);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text);
+    size_t m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* Checkpoint files in the folder that the table does not use. */
+static enum oz_status find_strays(struct oz_ckpt *c, const char *folder, struct oz_error *err)
+{
+    DIR *dir = opendir(folder);
+    if (dir == NULL) {
+        return OZ_OK; /* readable files in a folder that cannot be listed: nothing to say */
+    }
+    int32_t capacity = 0;
+    enum oz_status status = OZ_OK;
+    for (struct dirent *e = readdir(dir); e != NULL && status == OZ_OK; e = readdir(dir)) {
+        if (!ends_with(e->d_name, ".safetensors") && !ends_with(e->d_name, ".gguf")) {
+            continue;
+        }
+        bool used = false;
+        for (int32_t i = 0; i < c->file_count; i++) {
+            const char *slash = strrchr(c->files[i].path, '/');
+            const char *name = slash != NULL ? slash + 1 : c->files[i].path;
+            used = used || strcmp(name, e->d_name) == 0;
+        }
+        if (used) {
+            continue;
+        }
+        void *list = c->strays;
+        if (!grow32(&list, c->stray_count, &capacity, sizeof *c->strays)) {
+            status = OZ_FAIL_NOMEM(err, folder);
+            break;
+        }
+        c->strays = list;
+        char *copy = oz_strdup(e->d_name);
+        if (copy == NULL) {
+            status = OZ_FAIL_NOMEM(err, folder);
+            break;
+        }
+        c->strays[c->stray_count++] = copy;
+    }
+    closedir(dir);
+    return status;
+}
+
+/* Looks for "<stem><suffix>" in the folder; path is fresh memory or NULL when absent. */
+static enum oz_status look_for(const char *folder, const char *stem, const char *suffix, char **path,
+                               struct oz_error *err)
+{
+    struct oz_buf b;
+    oz_buf_init(&b, 1U << 16);
+    oz_buf_printf(&b, "%s/%s%s", folder, stem, suffix);
+    *path = oz_buf_take(&b);
+    if (*path == NULL) {
+        return OZ_FAIL_NOMEM(err, folder);
+    }
+    if (!oz_file_exists(*path)) {
+        oz_free(*path);
+        *path = NULL;
+    }
+    return OZ_OK;
+}
+
+static enum oz_status open_folder(struct oz_ckpt *c, const char *folder, const char *const *stems,
+                                  struct oz_error *err)
+{
+    static const char *const usual[] = {"diffusion_pytorch_model", "model", NULL};
+    static const char *const suffixes[] = {".safetensors.index.json", ".safetensors"};
+    for (const char *const *stem = stems != NULL ? stems : usual; *stem != NULL; stem++) {
+        for (int i = 0; i < 2; i++) {
+            char *path;
+            OZ_TRY(look_for(folder, *stem, suffixes[i], &path, err));
+            if (path == NULL) {
+                continue;
+            }
+            enum oz_status status =
+                i == 0 ? open_index(c, path, folder, err) : open_single(c, path, err);
+            oz_free(path);
+            OZ_TRY(status);
+            return find_strays(c, folder, err);
+        }
+    }
+    return OZ_FAIL(err, OZ_ERR_IO,
+                   "%s holds no checkpoint that ounce reads: neither %s.safetensors.index.json nor "
+                   "%s.safetensors.",
+                   folder, stems != NULL ? stems[0] : usual[0], stems != NULL ? stems[0] : usual[0]);
+}
+
+enum oz_status oz_ckpt_open(struct oz_ckpt **out, const char *path, const char *const *stems,
+                            struct oz_error *err)
+{
+    *out = NULL;
+    struct oz_ckpt *c = oz_alloc_zero(1, sizeof *c);
+    if (c == NULL) {
+        return OZ_FAIL_NOMEM(err, path);
+    }
+    enum oz_status status;
+    if (oz_file_is_folder(path)) {
+        status = open_folder(c, path, stems, err);
+    } else if (ends_with(path, ".index.json")) {
+        const char *slash = strrchr(path, '/');
+        char *folder = slash != NULL ? oz_strndup(path, (size_t)(slash - path)) : oz_strdup(".");
+        status = folder != NULL ? open_index(c, path, folder, err) : OZ_FAIL_NOMEM(err, path);
+        oz_free(folder);
+    } else {
+        status = open_single(c, path, err);
+    }
+    if (status != OZ_OK) {
+        oz_ckpt_close(&c);
+        return status;
+    }
+    *out = c;
+    return OZ_OK;
+}
+
+void oz_ckpt_close(struct oz_ckpt **ckpt)
+{
+    struct oz_ckpt *c = *ckpt;
+    if (c == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < c->file_count; i++) {
+        oz_filemap_close(&c->maps[i]);
+    }
+    for (int64_t i = 0; i < c->string_count; i++) {
+        oz_free(c->strings[i]);
+    }
+    for (int32_t i = 0; i < c->stray_count; i++) {
+        oz_free(c->strays[i]);
+    }
+    oz_free(c->strays);
+    oz_free(c->strings);
+    oz_free(c->meta);
+    oz_free(c->tensors);
+    oz_free(c->maps);
+    oz_free(c->files);
+    oz_free(c);
+    *ckpt = NULL;
+}
+
+int64_t oz_ckpt_count(const struct oz_ckpt *ckpt)
+{
+    return ckpt->count;
+}
+
+const struct oz_tensor_view *oz_ckpt_tensor(const struct oz_ckpt *ckpt, int64_t index)
+{
+    return &ckpt->tensors[index];
+}
+
+const struct oz_tensor_view *oz_ckpt_find(const struct oz_ckpt *ckpt, const char *name,
+                                          int64_t *index)
+{
+    struct oz_tensor_view key = {.name = name};
+    if (ckpt->count == 0) {
+        return NULL;
+    }
+    const struct oz_tensor_view *t =
+        bsearch(&key, ckpt->tensors, (size_t)ckpt->count, sizeof key, by_name);
+    if (t != NULL && index != NULL) {
+        *index = t - ckpt->tensors;
+    }
+    return t;
+}
+
+int32_t oz_ckpt_file_count(const struct oz_ckpt *ckpt)
+{
+    return ckpt->file_count;
+}
+
+const struct oz_ckpt_file *oz_ckpt_file(const struct oz_ckpt *ckpt, int32_t index)
+{
+    return &ckpt->files[index];
+}
+
+const char *oz_ckpt_metadata(const struct oz_ckpt *ckpt, const char *key)
+{
+    for (int32_t i = 0; i < ckpt->meta_count; i++) {
+        if (strcmp(ckpt->meta[i].key, key) == 0) {
+            return ckpt->meta[i].value;
+        }
+    }
+    return NULL;
+}
+
+int32_t oz_ckpt_stray_count(const struct oz_ckpt *ckpt)
+{
+    return ckpt->stray_count;
+}
+
+const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index)
+{
+    return ckpt->strays[index];
+}
+
+enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
+                            int64_t offset, int64_t bytes, void *dst, struct oz_error *err)
+{
+    const struct oz_ckpt_file *f = &ckpt->files[t->file];
+    if (offset < 0 || bytes < 0 || bytes > t->bytes - offset) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "Tensor %s has %" PRId64 " bytes; %" PRId64 " from %" PRId64
+                       " were asked for.", t->name, t->bytes, bytes, offset);
+    }
+    uint8_t *to = dst;
+    while (bytes > 0) {
+        ssize_t n = pread(f->fd, to, (size_t)bytes, (off_t)(t->file_offset + offset));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return OZ_FAIL(err, OZ_ERR_IO, "Cannot read tensor %s from %s: %s.", t->name, f->path,
+                           n < 0 ? strerror(errno) : "the file has become shorter");
+        }
+        to += n;
+        offset += n;
+        bytes -= n;
+    }
+    return OZ_OK;
+}
