@@ -24,13 +24,16 @@
  *  - ounce never exits, aborts or prints. It writes to files only where asked.
  *  - Strings are UTF-8, zero-terminated. Strings and structs that you pass are read during the call
  *    only, unless their comment says otherwise.
- *  - Options and requests begin with struct_size and are filled by their _default function: code
- *    compiled against an older header keeps working. Zero or NULL in a member means "the model's
- *    own default", unless the member's comment says otherwise.
- *  - A handle may be used by one thread at a time. Different engines are independent.
+ *  - Options and requests begin with struct_size and are filled by their _default macro, which
+ * tells the library the size that you compiled with: code built against an older header keeps
+ *    working. In an array all elements have the first one's struct_size. Zero or NULL in a member
+ *    means "the model's own default", unless the member's comment says otherwise.
+ *  - An engine may be used by one thread at a time, except for oz_engine_info, oz_engine_stats and
+ *    oz_image_check, which may be called from any thread at any time. Different engines are
+ *    independent; the log callback is the process's (the last engine opened sets it).
  *  - Everything that ends in _create, _open or comes back through an `out` pointer is yours to give
- *    back by the matching _destroy or _close, which accept NULL and pointers to NULL and leave NULL.
- *    After a failure *out is NULL.
+ *    back by the matching _destroy or _close, which accept NULL and pointers to NULL and leave
+ * NULL. After a failure *out is NULL.
  */
 #ifndef OUNCE_OUNCE_H
 #define OUNCE_OUNCE_H
@@ -79,12 +82,14 @@ struct oz_engine_options {
     void *progress_ctx;
 };
 
-OZ_API void oz_engine_options_default(struct oz_engine_options *options);
+OZ_API void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size);
+#define oz_engine_options_default(options) oz_engine_options_init((options), sizeof *(options))
 
 /*
  * Opens a model and loads its weights.
  * OZ_ERR_NO_MODEL: nothing there; OZ_ERR_FORMAT: files are malformed, or tensors are missing,
- * unexpected or of the wrong shape (all are named); OZ_ERR_UNSUPPORTED: a valid model that this
+ * unexpected or of the wrong shape (all are named, families of names folded; what does not fit the
+ * message is in the log); OZ_ERR_UNSUPPORTED: a valid model that this
  * version does not run; OZ_ERR_ARG; OZ_ERR_NOMEM; OZ_ERR_IO; OZ_ERR_CANCELLED.
  */
 OZ_API OZ_MUST_USE enum oz_status oz_engine_open(struct oz_engine **out,
@@ -94,9 +99,9 @@ OZ_API void oz_engine_close(struct oz_engine **engine);
 
 /* What an opened model is and takes by default. Strings live as long as the engine. */
 struct oz_model_info {
-    size_t struct_size; /* set before the call */
-    const char *path;   /* folder */
-    const char *name;   /* last part of the path, or what the model's card says */
+    size_t struct_size;   /* set before the call */
+    const char *path;     /* folder */
+    const char *name;     /* last part of the path, or what the model's card says */
     const char *pipeline; /* "QwenImagePipeline" */
     int32_t width, height, num_inference_steps;
     double true_cfg_scale;
@@ -104,7 +109,7 @@ struct oz_model_info {
     int32_t size_multiple; /* width and height must be multiples of it */
 };
 OZ_API OZ_MUST_USE enum oz_status oz_engine_info(const struct oz_engine *engine,
-                                                 struct oz_model_info *info);
+                                                 struct oz_model_info *info, struct oz_error *err);
 
 /* ---- pictures ---- */
 
@@ -115,11 +120,12 @@ struct oz_image_request {
     const char *negative_prompt; /* NULL: the model's; used only with guidance */
     int32_t width, height;       /* pixels; 0: the model's */
     int32_t num_inference_steps; /* 0: the model's */
-    double true_cfg_scale;       /* classifier-free guidance; <= 1 but > 0 is off, one forward a step
-                                    instead of two; 0: the model's */
-    uint64_t seed;               /* as torch.Generator("cpu").manual_seed(seed); low 32 bits count */
+    double true_cfg_scale; /* classifier-free guidance; <= 1 but > 0 is off, one forward a step
+                              instead of two; 0: the model's */
+    uint64_t seed;         /* as torch.Generator("cpu").manual_seed(seed); low 32 bits count */
 };
-OZ_API void oz_image_request_default(struct oz_image_request *request);
+OZ_API void oz_image_request_init(struct oz_image_request *request, size_t struct_size);
+#define oz_image_request_default(request) oz_image_request_init((request), sizeof *(request))
 
 struct oz_image;
 
@@ -156,7 +162,8 @@ struct oz_png_options {
     size_t struct_size;
     int32_t no_metadata; /* nonzero: the request is not embedded (tEXt "ounce") */
 };
-OZ_API void oz_png_options_default(struct oz_png_options *options);
+OZ_API void oz_png_options_init(struct oz_png_options *options, size_t struct_size);
+#define oz_png_options_default(options) oz_png_options_init((options), sizeof *(options))
 
 /* Writes a PNG beside `path`, then renames it onto it: the file is whole or untouched. options may
  * be NULL. OZ_ERR_IO, OZ_ERR_NOMEM. */
@@ -176,14 +183,14 @@ OZ_API OZ_MUST_USE enum oz_status oz_image_tile(struct oz_image **out,
 struct oz_stats {
     size_t struct_size; /* set before the call */
     double load_s, text_s, denoise_s, decode_s;
-    int64_t steps;                /* denoising steps of pictures */
+    int64_t steps; /* denoising steps of pictures */
     int64_t pictures;
-    int64_t weight_bytes;         /* resident parameters, mapped ones included */
-    int64_t plan_bytes;           /* arenas for running, as measured before the first step */
-    int64_t peak_resident_bytes;  /* of the process, from the operating system; 0: unknown */
+    int64_t weight_bytes;        /* resident parameters, mapped ones included */
+    int64_t plan_bytes;          /* arenas for running, as measured before the first step */
+    int64_t peak_resident_bytes; /* of the process, from the operating system; 0: unknown */
 };
 OZ_API OZ_MUST_USE enum oz_status oz_engine_stats(const struct oz_engine *engine,
-                                                  struct oz_stats *stats);
+                                                  struct oz_stats *stats, struct oz_error *err);
 
 /* ---- looking into files ---- */
 
@@ -195,13 +202,14 @@ struct oz_inspect_options {
     int32_t json;    /* nonzero: one JSON document instead of a table for people */
     int32_t tensors; /* nonzero: a line for each tensor (name, dtype, shape, bytes, consumer) */
 };
-OZ_API void oz_inspect_options_default(struct oz_inspect_options *options);
+OZ_API void oz_inspect_options_init(struct oz_inspect_options *options, size_t struct_size);
+#define oz_inspect_options_default(options) oz_inspect_options_init((options), sizeof *(options))
 
 /*
- * Describes a model from headers alone: components, tensors, dtypes, bytes, and for each tensor what
- * consumes it, which named rule ignores it, or that nothing does. Reads no weights. `model` as in
- * oz_engine_options. Problems that would make loading fail are part of the description, and make the
- * call return OZ_ERR_FORMAT after it has been written.
+ * Describes a model from headers alone: components, tensors, dtypes, bytes, and for each tensor
+ * what consumes it, which named rule ignores it, or that nothing does. Reads no weights. `model` as
+ * in oz_engine_options. Problems that would make loading fail are part of the description, and make
+ * the call return OZ_ERR_FORMAT after it has been written.
  */
 OZ_API OZ_MUST_USE enum oz_status oz_model_inspect(const char *model,
                                                    const struct oz_inspect_options *options,

@@ -23,17 +23,17 @@ extern "C" {
 #endif
 
 /* Every status: name, pinned value, text. Append only; values are never reused. */
-#define OZ_STATUS_MAP(X)                                       \
-    X(OZ_OK, 0, "success")                                     \
-    X(OZ_ERR_INTERNAL, 1, "internal error")                    \
-    X(OZ_ERR_ARG, 2, "invalid argument")                       \
-    X(OZ_ERR_FORMAT, 3, "malformed file")                      \
-    X(OZ_ERR_UNSUPPORTED, 4, "valid but not supported")        \
-    X(OZ_ERR_NOMEM, 5, "out of memory")                        \
-    X(OZ_ERR_IO, 6, "input/output error")                      \
-    X(OZ_ERR_THRESHOLD, 7, "a threshold was missed")           \
-    X(OZ_ERR_NO_MODEL, 8, "no such model")                     \
-    X(OZ_ERR_DEVICE, 9, "device absent or lost")               \
+#define OZ_STATUS_MAP(X)                                \
+    X(OZ_OK, 0, "success")                              \
+    X(OZ_ERR_INTERNAL, 1, "internal error")             \
+    X(OZ_ERR_ARG, 2, "invalid argument")                \
+    X(OZ_ERR_FORMAT, 3, "malformed file")               \
+    X(OZ_ERR_UNSUPPORTED, 4, "valid but not supported") \
+    X(OZ_ERR_NOMEM, 5, "out of memory")                 \
+    X(OZ_ERR_IO, 6, "input/output error")               \
+    X(OZ_ERR_THRESHOLD, 7, "a threshold was missed")    \
+    X(OZ_ERR_NO_MODEL, 8, "no such model")              \
+    X(OZ_ERR_DEVICE, 9, "device absent or lost")        \
     X(OZ_ERR_CANCELLED, 10, "interrupted")
 
 enum oz_status {
@@ -85,7 +85,9 @@ enum oz_stage {
 };
 
 struct oz_progress {
+    size_t struct_size; /* of the library that calls; members are only ever added */
     enum oz_stage stage;
+    int32_t picture; /* which request moved, from 0; -1: the whole call */
     int64_t done, total;
 };
 

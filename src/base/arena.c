@@ -19,11 +19,16 @@
 
 void oz_arena_init_measure(struct oz_arena *a, const char *name)
 {
-    *a = (struct oz_arena){.name = name, .capacity_bytes = SIZE_MAX, .measuring = true};
+    *a =
+        (struct oz_arena){.name = name,
+                          .base = (uint8_t *)(uintptr_t)OZ_ARENA_ALIGN, /* in the unmapped page 0 */
+                          .capacity_bytes = SIZE_MAX / 2,
+                          .measuring = true};
 }
 
 void oz_arena_init_view(struct oz_arena *a, const char *name, void *base, size_t bytes, bool host)
 {
+    assert((uintptr_t)base % OZ_ARENA_ALIGN == 0);
     *a = (struct oz_arena){.name = name, .base = base, .capacity_bytes = bytes, .host = host};
     if (host && base != NULL) {
         POISON(base, bytes);
@@ -37,7 +42,8 @@ enum oz_status oz_arena_init_host(struct oz_arena *a, const char *name, size_t b
     void *base = whole == SIZE_MAX ? NULL : oz_alloc_aligned(whole, OZ_ARENA_ALIGN);
     *a = (struct oz_arena){.name = name};
     if (base == NULL) {
-        return OZ_FAIL(err, OZ_ERR_NOMEM, "Out of memory: %zu bytes for the %s arena.", bytes, name);
+        return OZ_FAIL(err, OZ_ERR_NOMEM, "Out of memory: %zu bytes for the %s arena.", bytes,
+                       name);
     }
     memset(base, 0, whole);
     oz_arena_init_view(a, name, base, whole, true);
@@ -69,11 +75,9 @@ enum oz_status oz_arena_push(struct oz_arena *a, size_t bytes, void **out)
     if (whole == SIZE_MAX || whole > a->capacity_bytes - a->used_bytes) {
         return OZ_ERR_NOMEM;
     }
-    if (!a->measuring) {
-        *out = a->base + a->used_bytes;
-        if (a->host) {
-            UNPOISON(*out, bytes);
-        }
+    *out = (void *)((uintptr_t)a->base + a->used_bytes);
+    if (a->host) {
+        UNPOISON(*out, bytes);
     }
     a->used_bytes += whole;
     if (a->used_bytes > a->peak_bytes) {
@@ -85,7 +89,7 @@ enum oz_status oz_arena_push(struct oz_arena *a, size_t bytes, void **out)
 void oz_arena_reset(struct oz_arena *a, size_t mark)
 {
     assert(mark <= a->used_bytes);
-    if (a->host && a->base != NULL) {
+    if (a->host) {
         POISON(a->base + mark, a->used_bytes - mark);
     }
     a->used_bytes = mark;

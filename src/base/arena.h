@@ -11,26 +11,28 @@
 #define OZ_BASE_ARENA_H
 
 #include <ounce/status.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define OZ_ARENA_ALIGN 64 /* of every push; also rounds its size */
+#define OZ_ARENA_ALIGN 256 /* of every push; also rounds its size */
 
 struct oz_arena {
     const char *name; /* for messages: "step", "sequence" */
-    uint8_t *base;    /* NULL while measuring */
+    uint8_t *base;    /* while measuring: an address that must not be followed */
     size_t capacity_bytes;
     size_t used_bytes, peak_bytes;
     bool measuring;
-    bool host; /* base is host memory: zeroing and poisoning are possible */
+    bool host;  /* base is host memory: zeroing and poisoning are possible */
     bool owned; /* base came from oz_alloc: oz_arena_deinit frees it */
 };
 
 /* An arena without memory that only counts. */
 void oz_arena_init_measure(struct oz_arena *a, const char *name);
 
-/* An arena over memory that the caller owns and keeps alive; base is aligned to OZ_ARENA_ALIGN. */
+/* An arena over memory that the caller owns and keeps alive, aligned to OZ_ARENA_ALIGN (asserted).
+ */
 void oz_arena_init_view(struct oz_arena *a, const char *name, void *base, size_t bytes, bool host);
 
 /* An arena over fresh host memory, zeroed. OZ_ERR_NOMEM. */
@@ -39,8 +41,10 @@ OZ_MUST_USE enum oz_status oz_arena_init_host(struct oz_arena *a, const char *na
 void oz_arena_deinit(struct oz_arena *a); /* a zeroed arena is fine */
 
 /*
- * Takes `bytes` (0 is fine) and advances. *out is NULL while measuring. Not cleared. OZ_ERR_NOMEM
- * when the arena is full: a bug of the caller's measuring, or a bound that was too small.
+ * Takes `bytes` (0 is fine) and advances. Not cleared. While measuring *out is an address that is
+ * not NULL and must not be followed, so that "is it there?" has one answer in both modes.
+ * OZ_ERR_NOMEM (*out NULL) when the arena is full: a bug of the caller's measuring, or a bound that
+ * was too small.
  */
 OZ_MUST_USE enum oz_status oz_arena_push(struct oz_arena *a, size_t bytes, void **out);
 
@@ -56,6 +60,6 @@ void oz_arena_reset(struct oz_arena *a, size_t mark);
 
 /* Copies of strings in a host arena; NULL when it is full. */
 const char *oz_arena_string(struct oz_arena *a, const char *text);
-const char *oz_arena_vprintf(struct oz_arena *a, const char *format, __builtin_va_list args);
+const char *oz_arena_vprintf(struct oz_arena *a, const char *format, va_list args) OZ_PRINTF(2, 0);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * base/buf.h: the one growable thing: bytes with a stated maximum. Always zero-terminated behind its
- * length, so that it serves as a string builder. Errors are sticky: after a failed append nothing
- * more is added and `status` says why.
+ * base/buf.h: the one growable thing: bytes with a stated maximum. Always zero-terminated behind
+ * its length, so that it serves as a string builder. Errors are sticky: after a failed append
+ * nothing more is added and `status` says why.
  */
 #ifndef OZ_BASE_BUF_H
 #define OZ_BASE_BUF_H

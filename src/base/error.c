@@ -5,8 +5,7 @@
 #include <string.h>
 
 #define TEXT(name, value, text) \
-    case name:                  \
-        return text;
+    case name: return text;
 
 const char *oz_status_text(enum oz_status status)
 {

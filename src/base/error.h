@@ -9,7 +9,8 @@
 
 /* Fills err (when not NULL) and returns `code`. The message says what, which numbers, and what to
  * do; too long ones end in "...". */
-#define OZ_FAIL(err, code, ...) oz_error_fail((err), (code), __FILE__, __LINE__, __VA_ARGS__)
+#define OZ_FAIL(err, code, ...) \
+    ((void)oz_error_fail((err), (code), __FILE__, __LINE__, __VA_ARGS__), (code))
 
 /* Forwards a failure. */
 #define OZ_TRY(expr)                     \
@@ -21,8 +22,7 @@
     } while (0)
 
 /* Out of memory, with what it was for. */
-#define OZ_FAIL_NOMEM(err, what) \
-    OZ_FAIL((err), OZ_ERR_NOMEM, "Out of memory for %s.", (what))
+#define OZ_FAIL_NOMEM(err, what) OZ_FAIL((err), OZ_ERR_NOMEM, "Out of memory for %s.", (what))
 
 enum oz_status oz_error_fail(struct oz_error *err, enum oz_status code, const char *file, int line,
                              const char *format, ...) OZ_PRINTF(5, 6);

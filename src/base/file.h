@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-bool oz_file_exists(const char *path);    /* anything of that name that can be stat'ed */
+bool oz_file_exists(const char *path); /* anything of that name that can be stat'ed */
 bool oz_file_is_folder(const char *path);
 
 /* "folder/name" in fresh memory (oz_free), NULL without memory. */

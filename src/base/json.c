@@ -58,21 +58,14 @@ enum oz_json_type oz_json_type(const struct oz_json *v)
     }
     switch (json_typeof(j)) {
     case JSON_TRUE:
-    case JSON_FALSE:
-        return OZ_JSON_BOOL;
-    case JSON_INTEGER:
-        return OZ_JSON_INTEGER;
-    case JSON_REAL:
-        return OZ_JSON_REAL;
-    case JSON_STRING:
-        return OZ_JSON_STRING;
-    case JSON_ARRAY:
-        return OZ_JSON_ARRAY;
-    case JSON_OBJECT:
-        return OZ_JSON_OBJECT;
+    case JSON_FALSE: return OZ_JSON_BOOL;
+    case JSON_INTEGER: return OZ_JSON_INTEGER;
+    case JSON_REAL: return OZ_JSON_REAL;
+    case JSON_STRING: return OZ_JSON_STRING;
+    case JSON_ARRAY: return OZ_JSON_ARRAY;
+    case JSON_OBJECT: return OZ_JSON_OBJECT;
     case JSON_NULL:
-    default:
-        return OZ_JSON_NULL;
+    default: return OZ_JSON_NULL;
     }
 }
 
@@ -146,8 +139,8 @@ static enum oz_status member(const struct oz_json *v, const char *key, const str
                              const char *name, struct oz_error *err)
 {
     if (oz_json_type(v) != OZ_JSON_OBJECT) {
-        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: an object was expected around \"%s\", not %s.", name,
-                       key, oz_json_type_name(v));
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: an object was expected around \"%s\", not %s.",
+                       name, key, oz_json_type_name(v));
     }
     *out = oz_json_get(v, key);
     if (oz_json_type(*out) == OZ_JSON_NULL) {

@@ -45,7 +45,8 @@ int64_t oz_json_integer(const struct oz_json *v, int64_t fallback);
 double oz_json_number(const struct oz_json *v, double fallback); /* integer or real */
 bool oz_json_bool(const struct oz_json *v, bool fallback);
 
-/* Walks an object in the order of the text: for (it = oz_json_first(v); it; it = oz_json_next(v, it)). */
+/* Walks an object in the order of the text: for (it = oz_json_first(v); it; it = oz_json_next(v,
+ * it)). */
 void *oz_json_first(const struct oz_json *v);
 void *oz_json_next(const struct oz_json *v, void *it);
 const char *oz_json_key(void *it);
@@ -57,7 +58,8 @@ const struct oz_json *oz_json_value(void *it);
  */
 OZ_MUST_USE enum oz_status oz_json_get_integer(const struct oz_json *v, const char *key,
                                                int64_t fallback, int64_t min, int64_t max,
-                                               int64_t *out, const char *name, struct oz_error *err);
+                                               int64_t *out, const char *name,
+                                               struct oz_error *err);
 OZ_MUST_USE enum oz_status oz_json_get_number(const struct oz_json *v, const char *key,
                                               double fallback, double *out, const char *name,
                                               struct oz_error *err);

@@ -1,7 +1,7 @@
 /*
  * base/pages.h: a pool of equal pages over memory that is reserved at the start. Taking and giving
- * back move nothing and cost a few instructions. For keys and values, whose length is not known when
- * a sequence joins.
+ * back move nothing and cost a few instructions. For keys and values, whose length is not known
+ * when a sequence joins.
  */
 #ifndef OZ_BASE_PAGES_H
 #define OZ_BASE_PAGES_H

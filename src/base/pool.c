@@ -24,8 +24,8 @@ struct oz_pool {
     pthread_cond_t start, finish;
     struct worker *workers; /* [threads - 1] */
     int32_t threads, started;
-    uint64_t round;   /* grows with each oz_pool_for */
-    int32_t running;  /* workers that have not finished this round */
+    uint64_t round;  /* grows with each oz_pool_for */
+    int32_t running; /* workers that have not finished this round */
     bool stop;
     oz_pool_fn fn;
     void *ctx;

@@ -43,8 +43,8 @@ enum oz_status oz_regex_compile(struct oz_regex **out, const char *pattern, stru
         PCRE2_UCHAR text[256];
         (void)pcre2_get_error_message(code, text, sizeof text);
         oz_regex_free(re);
-        return OZ_FAIL(err, OZ_ERR_ARG, "The pattern \"%s\" is wrong at character %zu: %s.", pattern,
-                       (size_t)at, (const char *)text);
+        return OZ_FAIL(err, OZ_ERR_ARG, "The pattern \"%s\" is wrong at character %zu: %s.",
+                       pattern, (size_t)at, (const char *)text);
     }
     re->match = pcre2_match_data_create(1, NULL);
     re->limits = pcre2_match_context_create(NULL);

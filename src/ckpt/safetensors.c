@@ -69,18 +69,20 @@ static enum oz_status read_range(const struct header *h, struct oz_tensor_view *
     }
     if (end > h->data_bytes) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
-                       "%s: tensor %s ends at byte %" PRId64 " of the data, but the file holds only %" PRId64
+                       "%s: tensor %s ends at byte %" PRId64
+                       " of the data, but the file holds only %" PRId64
                        " (is the download complete?).",
                        h->path, t->name, end, h->data_bytes);
     }
     if (!oz_dtype_bytes(t->dtype, t->elements, &t->bytes)) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
-                       "%s: tensor %s: %" PRId64 " elements of %s do not fill whole bytes.", h->path,
-                       t->name, t->elements, oz_dtype_name(t->dtype));
+                       "%s: tensor %s: %" PRId64 " elements of %s do not fill whole bytes.",
+                       h->path, t->name, t->elements, oz_dtype_name(t->dtype));
     }
     if (end - begin != t->bytes) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
-                       "%s: tensor %s: its shape needs %" PRId64 " bytes, its data_offsets span %" PRId64 ".",
+                       "%s: tensor %s: its shape needs %" PRId64
+                       " bytes, its data_offsets span %" PRId64 ".",
                        h->path, t->name, t->bytes, end - begin);
     }
     t->file = h->file;
@@ -179,7 +181,8 @@ static enum oz_status header_length(const struct oz_ckpt_file *f, int64_t *bytes
     uint64_t n = 0;
     if (f->bytes < 8) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
-                       "%s has %" PRId64 " bytes: not a safetensors file (is the download complete?).",
+                       "%s has %" PRId64
+                       " bytes: not a safetensors file (is the download complete?).",
                        f->path, f->bytes);
     }
     for (int i = 7; i >= 0; i--) {
@@ -187,9 +190,10 @@ static enum oz_status header_length(const struct oz_ckpt_file *f, int64_t *bytes
     }
     static const char lfs[] = "version https://git-lfs";
     if ((size_t)f->bytes >= sizeof lfs && memcmp(f->map, lfs, sizeof lfs - 1) == 0) {
-        return OZ_FAIL(err, OZ_ERR_FORMAT,
-                       "%s is a Git LFS pointer, not the file itself; fetch it with \"git lfs pull\".",
-                       f->path);
+        return OZ_FAIL(
+            err, OZ_ERR_FORMAT,
+            "%s is a Git LFS pointer, not the file itself; fetch it with \"git lfs pull\".",
+            f->path);
     }
     if (n > (uint64_t)OZ_CKPT_MAX_HEADER_BYTES) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
@@ -243,10 +247,8 @@ enum oz_status oz_safetensors_read(struct oz_ckpt *c, int32_t file, struct oz_er
     if (text == NULL) {
         return OZ_FAIL_NOMEM(err, f->path);
     }
-    struct header h = {.path = f->path,
-                       .file = file,
-                       .data_begin = 8 + bytes,
-                       .data_bytes = f->bytes - 8 - bytes};
+    struct header h = {
+        .path = f->path, .file = file, .data_begin = 8 + bytes, .data_bytes = f->bytes - 8 - bytes};
     struct oz_json *root = NULL;
     enum oz_status status = oz_json_parse(&root, text, (size_t)bytes, f->path, err);
     oz_free(text);

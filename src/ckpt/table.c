@@ -192,7 +192,6 @@ static enum oz_status open_shards(struct oz_ckpt *c, const struct oz_json *map, 
     return OZ_OK;
 }
 
-
 /* Index against headers, both ways; every disagreement is named. */
 static enum oz_status compare_index(const struct oz_ckpt *c, const struct oz_json *map,
                                     const char *index_path, struct oz_error *err)
@@ -318,8 +317,8 @@ static enum oz_status find_strays(struct oz_ckpt *c, const char *folder, struct 
 }
 
 /* Looks for "<stem><suffix>" in the folder; path is fresh memory or NULL when absent. */
-static enum oz_status look_for(const char *folder, const char *stem, const char *suffix, char **path,
-                               struct oz_error *err)
+static enum oz_status look_for(const char *folder, const char *stem, const char *suffix,
+                               char **path, struct oz_error *err)
 {
     struct oz_buf b;
     oz_buf_init(&b, 1U << 16);
@@ -357,7 +356,8 @@ static enum oz_status open_folder(struct oz_ckpt *c, const char *folder, const c
     return OZ_FAIL(err, OZ_ERR_IO,
                    "%s holds no checkpoint that ounce reads: neither %s.safetensors.index.json nor "
                    "%s.safetensors.",
-                   folder, stems != NULL ? stems[0] : usual[0], stems != NULL ? stems[0] : usual[0]);
+                   folder, stems != NULL ? stems[0] : usual[0],
+                   stems != NULL ? stems[0] : usual[0]);
 }
 
 enum oz_status oz_ckpt_open(struct oz_ckpt **out, const char *path, const char *const *stems,
@@ -472,8 +472,10 @@ enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_v
 {
     const struct oz_ckpt_file *f = &ckpt->files[t->file];
     if (offset < 0 || bytes < 0 || bytes > t->bytes - offset) {
-        return OZ_FAIL(err, OZ_ERR_ARG, "Tensor %s has %" PRId64 " bytes; %" PRId64 " from %" PRId64
-                       " were asked for.", t->name, t->bytes, bytes, offset);
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "Tensor %s has %" PRId64 " bytes; %" PRId64 " from %" PRId64
+                       " were asked for.",
+                       t->name, t->bytes, bytes, offset);
     }
     uint8_t *to = dst;
     while (bytes > 0) {

@@ -4,7 +4,9 @@
  *
  * Opening reads headers only. Every claim of a file (counts, lengths, offsets, shapes) is checked
  * against the file's real size before it is used; checkpoint-formats.md section 13.1 is the list.
- * A table is immutable after opening and may be read from several threads.
+ * A table is immutable after opening and may be read from several threads. A file that another
+ * process cuts short while it is mapped would raise SIGBUS on `data`: loaders read with
+ * oz_ckpt_read, which reports it, and use `data` only for weights that stay mapped.
  */
 #ifndef OZ_CKPT_TABLE_H
 #define OZ_CKPT_TABLE_H
@@ -15,6 +17,8 @@
 
 #include "num/dtype.h"
 
+struct oz_codec;
+
 #define OZ_CKPT_MAX_RANK 8
 
 /* Limits that a hostile file meets; all are checked before memory is taken. */
@@ -24,9 +28,9 @@
 
 /* One file of a checkpoint. */
 struct oz_ckpt_file {
-    const char *path; /* as opened; for messages */
-    int fd;           /* for pread; owned by the table */
-    int64_t bytes;    /* size when opened */
+    const char *path;   /* as opened; for messages */
+    int fd;             /* for pread; owned by the table */
+    int64_t bytes;      /* size when opened */
     const uint8_t *map; /* whole file, read-only and private */
 };
 
@@ -36,13 +40,15 @@ struct oz_ckpt_file {
  * at file_offset (for quantizing loads that must not keep pages).
  */
 struct oz_tensor_view {
-    const char *name;  /* as in the file, UTF-8, unique in the table */
+    const char *name; /* as in the file, UTF-8, unique in the table */
     enum oz_dtype dtype;
-    int32_t rank;      /* 0 for a scalar */
+    const struct oz_codec
+        *codec;   /* of block formats (GGUF), where dtype is U8; NULL: plain dtype */
+    int32_t rank; /* 0 for a scalar */
     int64_t shape[OZ_CKPT_MAX_RANK]; /* row-major, outermost first; a 0 dim means no elements */
-    int64_t elements;  /* product of shape, 1 for rank 0 */
+    int64_t elements;                /* product of shape, 1 for rank 0 */
     int64_t bytes;
-    int32_t file;      /* index into the table's files */
+    int32_t file; /* index into the table's files */
     int64_t file_offset;
     const uint8_t *data; /* unaligned; NULL when bytes is 0 */
 };

@@ -1,6 +1,10 @@
 /*
- * dev/device.h: CONTRACT. What a device is: memory, transfers, and an operator table. A backend
- * (src/cpu, src/cuda) provides devices; everything above is device-neutral.
+ * dev/device.h: CONTRACT. What a device is: memory, queues, transfers, and an operator table. A
+ * backend (src/cpu, src/cuda) provides devices; everything above is device-neutral.
+ *
+ * Threads: memory and transfers may be used from any thread; the operators of one queue from one
+ * thread at a time. Work on one queue runs in order; queues are ordered against each other only by
+ * events.
  */
 #ifndef OZ_DEV_DEVICE_H
 #define OZ_DEV_DEVICE_H
@@ -12,50 +16,89 @@
 
 struct oz_op_table;
 struct oz_pool;
+struct oz_queue; /* the backend's: a stream of work. NULL is the device's default queue */
+struct oz_event; /* the backend's: a point in a queue */
+
+/* Alignment of device memory and of every push to an arena. */
+#define OZ_DEVICE_ALIGN 256
+
+/* Flags of oz_device_open. */
+#define OZ_DEVICE_PLAN_ONLY \
+    1U /* no hardware is touched: planning and scratch_bytes work, the rest
+                                  fails with OZ_ERR_DEVICE */
 
 /*
- * A device. Created by a backend's open(), immutable afterwards except for `impl`; one forward runs
- * on it at a time. `host_memory` says that device pointers may be read and written by the host
- * (CPU): then views of a file map can serve as weights.
+ * A device. Created by a backend's open(), immutable afterwards except for `impl`. `host_memory`
+ * says that device pointers may be read and written by the host (CPU): then views of a file map
+ * can serve as weights.
  */
 struct oz_device {
-    const char *name;     /* "cpu", "cuda:0" */
-    const char *tier;     /* "scalar", "avx512", "sm_90a" */
-    bool host_memory;
+    const char *name; /* "cpu", "cuda:0" */
+    const char *tier; /* "scalar", "avx512", "sm_90a" */
+    bool host_memory, plan_only;
     void *impl;           /* the backend's own */
     struct oz_pool *pool; /* host threads for the backend's use; borrowed */
     const struct oz_op_table *ops;
 
-    /* Memory of at least 64-byte alignment, uninitialised; *out is NULL after a failure
-     * (OZ_ERR_NOMEM with the bytes asked and free, or OZ_ERR_DEVICE). bytes > 0. */
-    enum oz_status (*alloc)(struct oz_device *dev, size_t bytes, void **out, struct oz_error *err);
-    void (*free)(struct oz_device *dev, void *memory); /* NULL is fine */
+    /* Memory aligned to OZ_DEVICE_ALIGN, uninitialised; *out is NULL after a failure (OZ_ERR_NOMEM
+     * with the bytes asked and free, or OZ_ERR_DEVICE). bytes > 0. alloc_host: host memory that
+     * transfers fastest (pinned). Freeing NULL is fine. */
+    OZ_MUST_USE enum oz_status (*alloc)(struct oz_device *dev, size_t bytes, void **out,
+                                        struct oz_error *err);
+    void (*free)(struct oz_device *dev, void *memory);
+    OZ_MUST_USE enum oz_status (*alloc_host)(struct oz_device *dev, size_t bytes, void **out,
+                                             struct oz_error *err);
+    void (*free_host)(struct oz_device *dev, void *memory);
 
-    /* Transfers, ordered with the operators; upload and download return when the host side may be
-     * reused. Ranges must not overlap. */
-    enum oz_status (*upload)(struct oz_device *dev, void *dst, const void *host, size_t bytes);
-    enum oz_status (*download)(struct oz_device *dev, void *host, const void *src, size_t bytes);
-    enum oz_status (*copy)(struct oz_device *dev, void *dst, const void *src, size_t bytes);
+    /* Bytes free and in all, as the device tells. */
+    OZ_MUST_USE enum oz_status (*memory)(struct oz_device *dev, int64_t *free_bytes,
+                                         int64_t *total_bytes, struct oz_error *err);
 
-    /* Waits for all that was started; OZ_ERR_DEVICE when something of it failed (sticky). */
-    enum oz_status (*sync)(struct oz_device *dev);
+    /* Transfers in the order of the queue. They may return before they are done: the host side
+     * must stay as it is until the queue has been waited for. Ranges must not overlap. */
+    OZ_MUST_USE enum oz_status (*upload)(struct oz_device *dev, struct oz_queue *queue, void *dst,
+                                         const void *host, size_t bytes, struct oz_error *err);
+    OZ_MUST_USE enum oz_status (*download)(struct oz_device *dev, struct oz_queue *queue,
+                                           void *host, const void *src, size_t bytes,
+                                           struct oz_error *err);
+    OZ_MUST_USE enum oz_status (*copy)(struct oz_device *dev, struct oz_queue *queue, void *dst,
+                                       const void *src, size_t bytes, struct oz_error *err);
+
+    OZ_MUST_USE enum oz_status (*queue_create)(struct oz_device *dev, struct oz_queue **out,
+                                               struct oz_error *err);
+    void (*queue_destroy)(struct oz_device *dev, struct oz_queue *queue);
+    /* Waits for all that the queue was given; OZ_ERR_DEVICE when something of it failed (sticky).
+     */
+    OZ_MUST_USE enum oz_status (*wait)(struct oz_device *dev, struct oz_queue *queue,
+                                       struct oz_error *err);
+    /* Marks the queue's present end; later work of another queue can be made to wait for it. */
+    OZ_MUST_USE enum oz_status (*record)(struct oz_device *dev, struct oz_queue *queue,
+                                         struct oz_event **event, struct oz_error *err);
+    OZ_MUST_USE enum oz_status (*await)(struct oz_device *dev, struct oz_queue *queue,
+                                        struct oz_event *event, struct oz_error *err);
+    void (*event_destroy)(struct oz_device *dev, struct oz_event *event);
 
     void (*close)(struct oz_device *dev);
 };
 
+/* Version of this contract between the engine and a backend that is a plug-in; raised with every
+ * change of struct oz_device, struct oz_op_table or an operator's arguments. */
+#define OZ_BACKEND_ABI 1U
+
 /* A backend as the registry lists it. */
 struct oz_backend {
+    uint32_t abi;     /* OZ_BACKEND_ABI that it was built with; checked before anything else */
     const char *name; /* "cpu" */
     /* Opens device number `index`. The pool is borrowed for the device's life. */
-    enum oz_status (*open)(struct oz_device **out, int32_t index, struct oz_pool *pool,
-                           struct oz_error *err);
+    OZ_MUST_USE enum oz_status (*open)(struct oz_device **out, int32_t index, uint32_t flags,
+                                       struct oz_pool *pool, struct oz_error *err);
 };
 
 /*
  * Opens a device by name ("cpu"; later "cuda", "cuda:1", "auto"). OZ_ERR_ARG lists the names that
  * exist. The device is the caller's to close.
  */
-OZ_MUST_USE enum oz_status oz_device_open(struct oz_device **out, const char *name,
+OZ_MUST_USE enum oz_status oz_device_open(struct oz_device **out, const char *name, uint32_t flags,
                                           struct oz_pool *pool, struct oz_error *err);
 void oz_device_close(struct oz_device **dev); /* NULL is fine; sets *dev to NULL */
 

@@ -1,7 +1,7 @@
 /*
- * dev/ops.h: CONTRACT. The operator vocabulary: what travels between operators (struct oz_act), what
- * weights look like to them (struct oz_param), the arguments of each operator, and the table that a
- * backend fills.
+ * dev/ops.h: CONTRACT. The operator vocabulary: what travels between operators (struct oz_act),
+ * what weights look like to them (struct oz_param), the arguments of each operator, and the table
+ * that a backend fills.
  *
  * The vocabulary is fixed; every backend implements all of it, slow forms first. Forward functions
  * do not call the table: they call the functions of ops/ops.h, the one dispatch point, which knows
@@ -10,14 +10,21 @@
  * Conventions for all operators
  *  - Matrices are row-major. Rows are tokens (or pixels, channel-last: row = (t * h + y) * w + x),
  *    columns are features (or channels).
- *  - Arguments are read during the call only. Index arrays marked "device" are device memory.
+ *  - Arguments are read during the call only. Arrays marked "device" are device memory, so that a
+ *    captured graph can be replayed with new values in them.
  *  - Outputs never overlap inputs unless the argument says "in place".
- *  - A row's bytes depend on that row's inputs and, in attention, on its own sequence only: never
- *    on the number or order of other rows (design.md "Row independence"). Sums over K run in an
- *    order fixed by (N, K, scheme).
- *  - Arithmetic is f32 unless a weight's or activation's format says otherwise; accumulation is f32
- *    or wider. NaN and infinity propagate.
+ *  - x, y, q, k, v and residual may be F32 or BF16: arithmetic is f32 with one rounding at the
+ * store. Tables, logits and latents are F32. Weights' and activations' own formats say the rest;
+ *    accumulation is f32 or wider. NaN and infinity propagate.
+ *  - Row independence: a row's bytes depend on that row's inputs and on the rows of its own
+ *    sequence where the operator mixes them (attention; scales that span a sequence): never on the
+ *    number or order of other sequences. Sums over K run in an order fixed by (N, K, scheme).
+ *    `sequences` tells which rows belong together; NULL means that every row is a sequence of its
+ *    own, so a forgotten field is slow, never wrong.
+ *  - Presence is a pointer that is not NULL, in MEASURE as in RUN: measuring arenas hand out
+ *    addresses that are not NULL and must not be followed.
  *  - Operators do not allocate and do not block; scratch comes through struct oz_op_ctx.
+ *  - The list of operators only grows.
  */
 #ifndef OZ_DEV_OPS_H
 #define OZ_DEV_OPS_H
@@ -34,31 +41,46 @@ struct oz_device;
 
 /* ---- what travels ---- */
 
+/* How the scales of an activation lie in memory. */
+enum oz_scale_layout {
+    OZ_SCALE_ROWS = 0,      /* [rows, groups] */
+    OZ_SCALE_COLS,          /* [groups, rows] */
+    OZ_SCALE_SWIZZLE_128X4, /* tiles of 128 rows x 4 groups, as block-scaled tensor cores read them
+                             */
+};
+
 /*
- * An activation: rows x cols in a format, with scales when the format needs them. A view: owns
- * nothing, copied by assignment. data is NULL while measuring.
- * F32, BF16: no scales. F8_E4M3, I8, F4: scale[0] has one entry per `group_cols` columns of a row
- * (group_cols 0: one per row); scale[1] is a second level or empty.
+ * A format of activations: what a consumer asks of its producer (oz_linear_wants in ops/ops.h).
+ * Consumers that share an input share it only when their specs are equal in every member.
+ * F32, BF16: no scales. F8_E4M3, I8, F4: scale[0] has one entry for each `group_cols` columns of a
+ * row (0: one for the row); scale[1] is a second level over the whole sequence.
  */
-struct oz_act_scale {
-    void *data; /* device; [rows, groups], packed */
-    enum oz_dtype dtype;
-    int32_t group_cols;
-};
-
-struct oz_act {
-    void *data; /* device */
-    enum oz_dtype dtype;
-    int64_t rows, cols;
-    int64_t stride; /* elements from one row to the next, >= cols */
-    struct oz_act_scale scale[2];
-};
-
-/* Format that a consumer asks of its producer (oz_linear_wants in ops/ops.h). */
 struct oz_act_spec {
     enum oz_dtype dtype;
-    int32_t group_cols[2]; /* as in oz_act_scale; -1: no such level */
-    enum oz_dtype scale_dtype[2];
+    int32_t scale_count; /* 0 to 2 */
+    struct {
+        enum oz_dtype dtype;
+        int32_t group_cols;
+        enum oz_scale_layout layout;
+    } scale[2];
+    enum oz_exponent_rule exponent_rule;
+    const float *smooth; /* device [cols]: divide by it first; NULL: no */
+    int32_t rotate_cols; /* Hadamard transform over groups of so many columns; 0: no */
+    const float *static_scale, *static_offset; /* device [1]: given, not computed; NULL: dynamic */
+    const struct oz_weight *low_rank_a; /* the producer also writes x A^T into the branch; NULL */
+};
+
+/*
+ * An activation: rows x cols in a format. A view: owns nothing, copied by assignment.
+ * branch: [rows, rank] f32, from x before smoothing, when the spec has low_rank_a.
+ */
+struct oz_act {
+    void *data; /* device */
+    int64_t rows, cols;
+    int64_t stride; /* elements from one row to the next, >= cols */
+    struct oz_act_spec spec;
+    void *scales[2]; /* device; scale_count of them */
+    const struct oz_act *branch;
 };
 
 /*
@@ -83,27 +105,30 @@ struct oz_mod {
 
 /* ---- weights ---- */
 
+#define OZ_PARAM_MAX_RANK 5
+
+struct oz_param_plan; /* a backend's choice for a parameter: kernels by class and mode, packing */
+
 /*
  * A parameter that is resident on a device. Shape comes from the layer table when the model is
- * built, so that MEASURE works before loading; `weight` is empty until then. For convolutions the
- * weight is a matrix [out, kt * kh * kw * in], tap-major and channel-last, for embeddings [vocab,
- * width], for experts [experts * out, in], for vectors and norms [1, n] in f32.
+ * built, so that MEASURE works before loading; weight.codec is NULL until then. weight's planes are
+ * device memory: codec functions must not be called on them unless the device has host_memory.
+ * For convolutions the weight is a matrix [out, ((t * kh + y) * kw + x) * in + c], for embeddings
+ * [vocab, width], for experts slices of [out, in], for vectors and norms [1, n] in F32.
+ * `packed` is what the plan's kernels made of the weight; NULL where they read the planes.
  */
 struct oz_param {
-    const char *name; /* canonical; borrowed from the layer table */
+    const char *name; /* canonical; borrowed from the layer table; NULL: the parameter is absent */
     int32_t rank;
-    int64_t shape[5];
+    int64_t shape[OZ_PARAM_MAX_RANK];
     struct oz_weight weight;
+    const struct oz_param_plan *plan;
+    void *packed;
 };
 
-struct oz_kernel; /* a backend's implementation of an operator, chosen when a layer is planned */
-
-/* A linear layer: weight [n, k] and optional bias [n] (bias.rank 0: none). `packed` is what the
- * kernel made of the weight, NULL where it reads the planes as they are. */
+/* A linear layer: weight [n, k] and optional bias [n] (b.name NULL: none). */
 struct oz_linear {
     struct oz_param w, b;
-    const struct oz_kernel *kernel;
-    void *packed;
 };
 
 /* ---- operators ---- */
@@ -121,20 +146,21 @@ enum oz_fn {
     OZ_FN_SILU,      /* x sigmoid(x) */
     OZ_FN_GELU_TANH, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
     OZ_FN_GELU_ERF,  /* 0.5 x (1 + erf(x / sqrt 2)) */
+    OZ_FN_SIGMOID,   /* 1 / (1 + exp(-x)) */
 };
 
 /*
  * y = x W^T + b, then exactly one of
  *   up == NULL, residual == NULL:  out = fn(y)
  *   up != NULL:                    out = fn(y) * (x Wup^T + bup)
- *   residual != NULL:              residual += gate[row] * y in place (gate absent: += y); out is NULL
- * out may be any format its consumer wants; residual is f32.
- * sequences: the batch that the rows belong to, so that a kernel class is chosen by a sequence's
- * own rows; NULL: all rows are one sequence.
+ *   residual != NULL:              residual += gate[row] * y in place (gate absent: += y); out is
+ * NULL out may have any spec that its consumer wants. mode: which of the scheme's activation modes
+ * (per-step W4A8 switching); 0 is the scheme's own.
  */
 struct oz_linear_args {
     const struct oz_act *x; /* [m, k] */
     const struct oz_linear *w, *up;
+    int32_t mode;
     enum oz_fn fn;
     struct oz_mod gate;
     const int32_t *mod_index; /* device [m]; NULL: row 0 for all */
@@ -152,33 +178,37 @@ enum oz_route {
 struct oz_route_args {
     const struct oz_act *logits; /* [m, experts] f32 */
     enum oz_route kind;
-    bool renormalise; /* weights divided by their sum (SOFTMAX_TOPK) */
-    float scale;      /* multiplies the weights at the end; 1 for none */
+    bool renormalise;            /* weights divided by their sum (SOFTMAX_TOPK) */
+    float scale;                 /* multiplies the weights at the end; 1 for none */
+    const struct oz_param *bias; /* [experts], added for the choice only; NULL: none */
     int32_t k;
-    int32_t *ids;    /* device */
-    float *weights;  /* device */
+    int32_t *ids;   /* device */
+    float *weights; /* device */
 };
 
 enum oz_glu {
     OZ_GLU_SILU,    /* silu(gate) * up, gate rows first */
     OZ_GLU_GELU,    /* gelu_tanh(gate) * up, gate rows first */
-    OZ_GLU_CLAMPED, /* gpt-oss: rows interleaved gate, up; gate = min(g, limit), up = clamp(u, limit);
-                       (up + 1) gate sigmoid(alpha gate) */
+    OZ_GLU_CLAMPED, /* gpt-oss: rows interleaved gate, up; gate = min(g, limit), up = clamp(u,
+                       limit); (up + 1) gate sigmoid(alpha gate) */
 };
 
 /*
  * out[r] = sum over j < k, in that order, of weights[r, j] * (down_e(glu(up_e x[r])) + bias_e),
- * e = ids[r, j]. up: [experts, 2 f, d]; down: [experts, d, f]; biases optional (rank 0).
+ * e = ids[r, j]. up: [experts, 2 f, d]; down: [experts, d, f]; biases may be NULL.
  */
 struct oz_experts_args {
     const struct oz_act *x; /* [m, d] */
     const struct oz_param *up, *up_bias, *down, *down_bias;
+    int32_t mode;
+    struct oz_act_spec hidden; /* format between glu and down */
     enum oz_glu glu;
     float alpha, limit; /* CLAMPED only */
     int32_t k;
     const int32_t *ids;
     const float *weights;
-    struct oz_act *out; /* [m, d] f32 */
+    struct oz_act *out; /* [m, d] */
+    const struct oz_ragged *sequences;
 };
 
 enum oz_mask {
@@ -206,23 +236,27 @@ struct oz_paged_kv {
 /*
  * Softmax(q k^T scale + bias, mask) v, per sequence. A sequence is the concatenation of its rows in
  * each segment (joint attention of text and image: two segments with their own buffers and
- * offsets); positions count through the concatenation. The sum over keys runs in position order.
- * Segments [1..] are unused when segment_count is 1. All segments have the same ragged.count.
+ * offsets); positions count through the segments that have keys. q and out NULL: the segment asks
+ * nothing; k and v NULL: it offers no keys (cross attention: one segment asks, the other offers).
+ * CAUSAL and WINDOW need queries and keys in one segment. The sum over keys runs in position order.
+ * All segments have the same ragged.count. out may have any spec.
  */
 struct oz_attention_args {
     int32_t segment_count;
     struct {
-        const struct oz_act *q, *k, *v; /* [rows, heads * head_dim], k and v [.., kv_heads * head_dim] */
+        const struct oz_act *q;     /* [rows, heads * head_dim] */
+        const struct oz_act *k, *v; /* [rows, kv_heads * head_dim] */
         const struct oz_ragged *rows;
-        struct oz_act *out; /* [rows, heads * head_dim]; NULL: this segment's queries are not needed */
+        struct oz_act *out; /* [rows, heads * head_dim] */
     } segments[OZ_ATTENTION_SEGMENTS];
-    const struct oz_paged_kv *paged; /* keys and values instead of segments' k, v (then one segment) */
+    const struct oz_paged_kv *paged;   /* keys and values instead of k, v; then one segment */
     int32_t heads, kv_heads, head_dim; /* query head h reads kv head h / (heads / kv_heads) */
     float scale;
     enum oz_mask mask;
     int32_t window;
-    const struct oz_param *sinks;   /* [heads]: exp(sink) joins the denominator only; NULL: none */
-    const struct oz_act *bias;      /* f32 [heads, 2 * reach - 1]: bias[h, key - query + reach - 1]; NULL */
+    const struct oz_param *sinks; /* [heads]: exp(sink) joins the denominator only; NULL: none */
+    const struct oz_act *bias;    /* f32 [heads, 2 * reach - 1]: bias[h, key - query + reach - 1];
+                                       NULL: none */
 };
 
 enum oz_norm {
@@ -233,14 +267,16 @@ enum oz_norm {
 };
 
 /*
- * Per row: if y: x += gate * y in place (gate absent: x += y). Then, if out:
+ * Per row: if y: x += gate * y * mul_fn(mul) in place (absent factors are 1). Then, if out:
  *   n = norm(x); n *= weight (+ 1 when weight_plus_one); n += weight bias;
  *   n = n * (1 + scale) + shift; out = fn(n).
- * weight, bias, scale, shift and gate are each optional.
+ * weight, bias, scale, shift, gate and mul are each optional.
  */
 struct oz_norm_mod_args {
-    struct oz_act *x;       /* f32 [m, n]; changed only when y is given */
-    const struct oz_act *y; /* f32 [m, n] or NULL */
+    struct oz_act *x;         /* [m, n]; changed only when y is given */
+    const struct oz_act *y;   /* [m, n] or NULL */
+    const struct oz_act *mul; /* [m, n] or [m, 1], or NULL */
+    enum oz_fn mul_fn;
     enum oz_norm norm;
     float eps;
     const struct oz_param *weight, *bias; /* [n] or NULL */
@@ -248,7 +284,8 @@ struct oz_norm_mod_args {
     struct oz_mod gate, scale, shift;
     const int32_t *mod_index; /* device [m]; NULL: row 0 for all */
     enum oz_fn fn;            /* NONE or SILU */
-    struct oz_act *out;       /* [m, n], any format; NULL: only the residual */
+    struct oz_act *out;       /* [m, n], any spec; NULL: only the residual */
+    const struct oz_ragged *sequences;
 };
 
 enum oz_rope {
@@ -259,37 +296,47 @@ enum oz_rope {
 
 /*
  * In place on x [m, heads * head_dim]: per head, RMS norm over head_dim with weight (absent: no
- * norm), then rotation of the first 2 * cols features by the angles of row r of the tables:
- * (a, b) -> (a cos - b sin, a sin + b cos).
+ * norm), then rotation of the first 2 * cols features by the angles of row table_rows[r] of the
+ * tables: (a, b) -> (a cos - b sin, a sin + b cos).
  */
 struct oz_qk_norm_rope_args {
-    struct oz_act *x; /* f32 */
+    struct oz_act *x;
     int32_t heads, head_dim;
     const struct oz_param *weight; /* [head_dim] or NULL */
     bool weight_plus_one;
     float eps;
     enum oz_rope rope;
-    const struct oz_act *cosine, *sine; /* f32 [m, pairs] */
+    const struct oz_act *cosine, *sine; /* [.., pairs] */
+    const int32_t *table_rows;          /* device [m]; NULL: row r */
 };
 
-/* out = x in out's format and scales; f32 to f32 is a copy. x and out may have different strides. */
+/*
+ * Rows of x in out's spec; the same spec is a copy. Row out_rows[i] of out comes from row x_rows[i]
+ * of x, i < rows: gathering the last rows for a head, scattering keys and values into pages,
+ * latents into the tall matrix. x and out may have different strides.
+ */
 struct oz_act_quant_args {
-    const struct oz_act *x; /* f32 or bf16 */
+    const struct oz_act *x; /* F32 or BF16 */
     struct oz_act *out;
+    int64_t rows;
+    const int32_t *x_rows, *out_rows;  /* device [rows]; NULL: row i */
+    const struct oz_ragged *sequences; /* of the rows of x */
 };
 
 /*
  * Convolution over [frames * height * width, in] to [frames' * height' * width', out].
  * Kernel [kt, kh, kw]. Time is causal: kt - 1 zero frames in the past, stride 1 (stride_t steps
  * over frames otherwise). Space is zero padded by pad_top, pad_bottom, pad_left, pad_right with
- * stride. If norm precedes, it is its own operator. Then + bias, then + residual, then fn.
+ * stride. Then + bias, then + residual, then fn. `past` holds the kt - 1 frames before x, for long
+ * clips in pieces; NULL: zeros.
  * weight: matrix [out, ((t * kh + y) * kw + x) * in + c]. A weight whose rank-5 kernel was cut to
  * its last temporal tap has kt = 1 and gives the same result for a single frame.
  */
 struct oz_conv_args {
     const struct oz_act *x;
+    const struct oz_act *past; /* [(kt - 1) * height * width, in] or NULL */
     int32_t frames, height, width;
-    const struct oz_param *w, *b; /* b may be NULL or rank 0 */
+    const struct oz_param *w, *b; /* b may be NULL or absent */
     int32_t kt, kh, kw;
     int32_t stride, stride_t;
     int32_t pad_top, pad_bottom, pad_left, pad_right;
@@ -298,9 +345,16 @@ struct oz_conv_args {
     struct oz_act *out;
 };
 
-/* Nearest-neighbour enlargement of [frames * height * width, c] by whole factors. */
+enum oz_resample {
+    OZ_RESAMPLE_NEAREST,  /* out[t, y, x] = x[t / ft, y / fy, x / fx] */
+    OZ_RESAMPLE_DUP_UP,   /* channels repeated and dealt out over (out channel, ft, fy, fx) */
+    OZ_RESAMPLE_AVG_DOWN, /* cells of (c, ft, fy, fx) averaged in consecutive groups */
+};
+
+/* Resampling of [frames * height * width, c] by whole factors. Output channels are out->cols. */
 struct oz_resample_args {
     const struct oz_act *x;
+    enum oz_resample kind;
     int32_t frames, height, width;
     int32_t factor_t, factor_y, factor_x;
     struct oz_act *out;
@@ -309,10 +363,11 @@ struct oz_resample_args {
 /*
  * Sinusoidal embedding of t[r], r < m, and its two-layer MLP:
  * a_k = scale t 10000^(-k / (dim / 2)); phi = [cos a | sin a]; temb = l2(silu(l1(phi))).
- * silu_out = silu(temb) when given. out may be NULL when only silu_out is wanted.
+ * silu_out = silu(temb) when given. out may be NULL when only silu_out is wanted. The two linears
+ * must hold plain weights; where a user quantizes them, forwards call `linear` with phi.
  */
 struct oz_time_embed_args {
-    const float *t; /* host [m] */
+    const float *t; /* device [m] */
     int64_t rows;
     int32_t dim;
     float scale;
@@ -322,19 +377,26 @@ struct oz_time_embed_args {
 
 /*
  * Pictures [channels, frames, height, width] (f32, packed) to tokens and back. Token of frame f,
- * cell (i, j): row (f * (height / p) + i) * (width / p) + j; feature c * p * p + dy * p + dx.
+ * cell (i, j): row (f * (height / p) + i) * (width / p) + j; the feature order is named.
  * `unpatch` also maps each channel: v * channel_scale[c] + channel_shift[c] when given, and may
  * write channel-last rows [frames * height * width, channels] instead.
  */
+enum oz_patch_order {
+    OZ_PATCH_CYX = 0, /* feature c * p * p + dy * p + dx */
+    OZ_PATCH_YXC,     /* (dy * p + dx) * channels + c */
+    OZ_PATCH_CXY,     /* c * p * p + dx * p + dy */
+};
 struct oz_patch_args {
     const float *picture; /* device */
+    enum oz_patch_order order;
     int32_t channels, frames, height, width, patch;
     struct oz_act *tokens;
 };
 struct oz_unpatch_args {
     const struct oz_act *tokens;
+    enum oz_patch_order order;
     int32_t channels, frames, height, width, patch;
-    const float *channel_scale, *channel_shift; /* host [channels] or NULL */
+    const float *channel_scale, *channel_shift; /* device [channels] or NULL */
     struct oz_act *out; /* f32: [channels, frames * height * width], or with channel_last
                            [frames * height * width, channels] */
     bool channel_last;
@@ -354,63 +416,70 @@ struct oz_cfg_combine_args {
 #define OZ_SCHED_TERMS 4
 
 /*
- * A solver step as a linear combination: x = x_factor x + sum over i < count, in order, of
- * factors[i] * terms[i], in place, f32. Euler is x_factor 1 and one term. With x_factor 1 the first
- * product is added to x itself (no multiplication).
+ * A solver step as a linear combination, in place: x = factors[0] x + sum over i < count, in order,
+ * of factors[1 + i] terms[i]. keep: factors[0] is not used and x enters unmultiplied (Euler).
  */
 struct oz_sched_step_args {
     struct oz_act *x;
-    float x_factor;
+    bool keep;
     int32_t count;
-    float factors[OZ_SCHED_TERMS];
+    const float *factors; /* device [1 + count] */
     const struct oz_act *terms[OZ_SCHED_TERMS];
 };
 
+/* How one row's token is drawn. */
+struct oz_sample_row {
+    float temperature; /* 0: the largest logit, ties to the lower id */
+    float top_p;       /* 1: all */
+    float min_p;       /* 0: all */
+    int32_t top_k;     /* 0: all */
+    float uniform;     /* in [0, 1) */
+};
+
 /*
- * Draws a token per row of logits. temperature 0: the largest logit, ties to the lower id. Else:
- * softmax(logits / temperature), the top_k largest (0: all), of those the smallest set whose sum
- * reaches top_p (1: all), and the inverse of the cumulative sum at uniform[r] in [0, 1), in
- * descending order of probability. ids: device [m].
+ * Draws a token for each row of logits: softmax(logits / temperature), in descending order of
+ * probability (ties to the lower id) the first top_k, of those the ones of at least min_p times the
+ * largest, of those the smallest set whose sum reaches top_p; then the inverse of the cumulative
+ * sum at uniform times the kept sum.
  */
 struct oz_sample_args {
-    const struct oz_act *logits; /* f32 */
-    float temperature, top_p;
-    int32_t top_k;
-    const float *uniform; /* host [m]; NULL when temperature is 0 */
-    int32_t *ids;
+    const struct oz_act *logits;
+    const struct oz_sample_row *rows; /* device [m] */
+    int32_t *ids;                     /* device [m] */
 };
 
 /* ---- the table ---- */
 
-/* id, lower-case name, argument struct, and the table's member (the same word as the name). */
-#define OZ_OP_MAP(X)                                              \
-    X(OZ_OP_EMBED, embed, struct oz_embed_args)                   \
-    X(OZ_OP_LINEAR, linear, struct oz_linear_args)                \
-    X(OZ_OP_ROUTE, route, struct oz_route_args)                   \
-    X(OZ_OP_EXPERTS, experts, struct oz_experts_args)             \
-    X(OZ_OP_ATTENTION, attention, struct oz_attention_args)       \
-    X(OZ_OP_NORM_MOD, norm_mod, struct oz_norm_mod_args)          \
+/* id, name (also of the table's member), argument struct. Append only. */
+#define OZ_OP_MAP(X)                                                 \
+    X(OZ_OP_EMBED, embed, struct oz_embed_args)                      \
+    X(OZ_OP_LINEAR, linear, struct oz_linear_args)                   \
+    X(OZ_OP_ROUTE, route, struct oz_route_args)                      \
+    X(OZ_OP_EXPERTS, experts, struct oz_experts_args)                \
+    X(OZ_OP_ATTENTION, attention, struct oz_attention_args)          \
+    X(OZ_OP_NORM_MOD, norm_mod, struct oz_norm_mod_args)             \
     X(OZ_OP_QK_NORM_ROPE, qk_norm_rope, struct oz_qk_norm_rope_args) \
-    X(OZ_OP_ACT_QUANT, act_quant, struct oz_act_quant_args)       \
-    X(OZ_OP_CONV, conv, struct oz_conv_args)                      \
-    X(OZ_OP_RESAMPLE, resample, struct oz_resample_args)          \
-    X(OZ_OP_TIME_EMBED, time_embed, struct oz_time_embed_args)    \
-    X(OZ_OP_PATCH, patch, struct oz_patch_args)                   \
-    X(OZ_OP_UNPATCH, unpatch, struct oz_unpatch_args)             \
-    X(OZ_OP_CFG_COMBINE, cfg_combine, struct oz_cfg_combine_args) \
-    X(OZ_OP_SCHED_STEP, sched_step, struct oz_sched_step_args)    \
+    X(OZ_OP_ACT_QUANT, act_quant, struct oz_act_quant_args)          \
+    X(OZ_OP_CONV, conv, struct oz_conv_args)                         \
+    X(OZ_OP_RESAMPLE, resample, struct oz_resample_args)             \
+    X(OZ_OP_TIME_EMBED, time_embed, struct oz_time_embed_args)       \
+    X(OZ_OP_PATCH, patch, struct oz_patch_args)                      \
+    X(OZ_OP_UNPATCH, unpatch, struct oz_unpatch_args)                \
+    X(OZ_OP_CFG_COMBINE, cfg_combine, struct oz_cfg_combine_args)    \
+    X(OZ_OP_SCHED_STEP, sched_step, struct oz_sched_step_args)       \
     X(OZ_OP_SAMPLE, sample, struct oz_sample_args)
 
 enum oz_op {
 #define OZ_OP_ENUM(id, name, args) id,
     OZ_OP_MAP(OZ_OP_ENUM)
 #undef OZ_OP_ENUM
-    OZ_OP_COUNT
+        OZ_OP_COUNT
 };
 
 /* What a running operator gets besides its arguments. */
 struct oz_op_ctx {
     struct oz_device *dev;
+    struct oz_queue *queue;
     void *scratch; /* device memory of at least scratch_bytes(op, args), 64-byte aligned */
     size_t scratch_bytes;
 };
@@ -419,13 +488,33 @@ struct oz_op_ctx {
  * A backend's operators. Each member runs one operator; arguments have been checked by the dispatch
  * point. OZ_ERR_UNSUPPORTED when the backend has no kernel for these formats (nothing has been
  * written); OZ_ERR_DEVICE when the device failed.
- * scratch_bytes depends on shapes only (never on data pointers, which are NULL while measuring)
- * and on the device's thread count.
+ * scratch_bytes depends on shapes only (pointers may be compared with NULL, never followed) and on
+ * the device's thread count; SIZE_MAX when it overflows.
  */
 struct oz_op_table {
     size_t (*scratch_bytes)(const struct oz_device *dev, enum oz_op op, const void *args);
+
+    /*
+     * Planning of a weight that operators will read, from its shape, codec and planes present
+     * (weight.planes[].data is not looked at): chooses kernels, says what they want of the
+     * activation in each mode and how many bytes of packed weight they need (0: they read the
+     * planes). `report`, when given, gets each better candidate that declined and why.
+     */
+    OZ_MUST_USE enum oz_status (*plan_param)(struct oz_device *dev, const struct oz_param *param,
+                                             int32_t mode, const struct oz_param_plan **plan,
+                                             size_t *packed_bytes, struct oz_act_spec *wants,
+                                             void (*report)(void *ctx, const char *kernel,
+                                                            const char *reason),
+                                             void *report_ctx, struct oz_error *err);
+    /* Packs rows [row0, row0 + rows) of a slice from `band` (host memory, the weight's codec) into
+     * param->packed, its final place. Bands may come in any order, whole scopes each. */
+    OZ_MUST_USE enum oz_status (*pack_band)(struct oz_device *dev, struct oz_queue *queue,
+                                            struct oz_param *param, int64_t slice, int64_t row0,
+                                            int64_t rows, const struct oz_weight *band,
+                                            struct oz_error *err);
+
 #define OZ_OP_MEMBER(id, name, args) \
-    enum oz_status (*name)(const struct oz_op_ctx *ctx, const args *a);
+    OZ_MUST_USE enum oz_status (*name)(const struct oz_op_ctx *ctx, const args *a);
     OZ_OP_MAP(OZ_OP_MEMBER)
 #undef OZ_OP_MEMBER
 };

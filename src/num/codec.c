@@ -21,6 +21,18 @@ const struct oz_codec *oz_codec_find(const char *name)
     return NULL;
 }
 
+/* The planes of a scheme that no codec's decode applies; one geometry for all codecs. */
+static const struct oz_plane_spec side_planes[] = {
+    {.plane = OZ_PLANE_SMOOTH,
+     .dtype = OZ_DTYPE_F32,
+     .cell_rows = OZ_CELL_ALL,
+     .cell_cols = 1,
+     .cell_bits = 32,
+     .optional = true},
+    {.plane = OZ_PLANE_INPUT_SCALE, .dtype = OZ_DTYPE_F32, .cell_bits = 32, .optional = true},
+    {.plane = OZ_PLANE_INPUT_OFFSET, .dtype = OZ_DTYPE_F32, .cell_bits = 32, .optional = true},
+};
+
 const struct oz_plane_spec *oz_codec_plane(const struct oz_codec *codec, enum oz_plane plane)
 {
     for (int32_t i = 0; i < codec->plane_count; i++) {
@@ -28,66 +40,142 @@ const struct oz_plane_spec *oz_codec_plane(const struct oz_codec *codec, enum oz
             return &codec->planes[i];
         }
     }
+    for (size_t i = 0; i < sizeof side_planes / sizeof *side_planes; i++) {
+        if (side_planes[i].plane == plane) {
+            return &side_planes[i];
+        }
+    }
     return NULL;
 }
 
-/* Cells that cover `extent` elements; a cell of 0 covers all. */
-static int64_t cells(int64_t extent, int32_t cell)
+/* Cells that cover `extent` elements. */
+static int64_t count_cells(int64_t extent, int64_t cell)
 {
-    return cell == 0 ? (extent > 0) : extent / cell + (extent % cell != 0);
+    return cell <= 0 ? (extent > 0) : extent / cell + (extent % cell != 0);
 }
 
-enum oz_status oz_codec_plane_bytes(const struct oz_codec *codec, enum oz_plane plane, int64_t rows,
-                                    int64_t cols, int64_t *bytes, int64_t *row_bytes)
+static int64_t resolve_cell(const struct oz_weight *w, int32_t cell)
 {
-    const struct oz_plane_spec *spec = oz_codec_plane(codec, plane);
-    if (spec == NULL || rows < 0 || cols < 0 || cols % codec->col_multiple != 0) {
-        return OZ_ERR_ARG;
-    }
-    if (spec->cell_bits == 0) {
-        int64_t extra = codec->extra_bytes(plane, rows, cols);
-        *bytes = *row_bytes = extra;
-        return extra < 0 ? OZ_ERR_FORMAT : OZ_OK;
-    }
-    int64_t bits;
-    if (__builtin_mul_overflow(cells(cols, spec->cell_cols), (int64_t)spec->cell_bits, &bits) ||
-        bits > INT64_MAX - 7) {
+    return cell == OZ_CELL_GROUP ? w->group_cols : cell;
+}
+
+/* Low-rank factors are plain matrices beside the tiling. */
+static bool low_rank_shape(const struct oz_weight *w, enum oz_plane plane, int64_t *rows,
+                           int64_t *cols)
+{
+    *rows = plane == OZ_PLANE_LOW_RANK_A ? w->rank : w->rows;
+    *cols = plane == OZ_PLANE_LOW_RANK_A ? w->cols : w->rank;
+    return plane == OZ_PLANE_LOW_RANK_A || plane == OZ_PLANE_LOW_RANK_B;
+}
+
+static enum oz_status plane_size(int64_t cell_rows, int64_t cells, int64_t bits, int64_t slices,
+                                 int64_t *bytes, int64_t *row_bytes)
+{
+    if (__builtin_mul_overflow(cells, bits, &bits) || bits > INT64_MAX - 7) {
         return OZ_ERR_FORMAT;
     }
     *row_bytes = (bits + 7) / 8;
-    return __builtin_mul_overflow(*row_bytes, cells(rows, spec->cell_rows), bytes) ? OZ_ERR_FORMAT
-                                                                                   : OZ_OK;
+    return __builtin_mul_overflow(*row_bytes, cell_rows, bytes) ||
+                   __builtin_mul_overflow(*bytes, slices, bytes)
+               ? OZ_ERR_FORMAT
+               : OZ_OK;
 }
 
-enum oz_status oz_codec_bytes(const struct oz_codec *codec, int64_t rows, int64_t cols,
-                              int64_t *bytes)
+enum oz_status oz_weight_plane_bytes(const struct oz_weight *w, enum oz_plane plane, int64_t *bytes,
+                                     int64_t *row_bytes)
+{
+    int64_t rows;
+    int64_t cols;
+    if (w->rows < 0 || w->cols < 0 || w->slices < 0) {
+        return OZ_ERR_ARG;
+    }
+    if (low_rank_shape(w, plane, &rows, &cols)) {
+        return plane_size(rows, cols, oz_dtype_bits(w->planes[plane].dtype), w->slices, bytes,
+                          row_bytes);
+    }
+    const struct oz_plane_spec *spec = oz_codec_plane(w->codec, plane);
+    if (spec == NULL || w->cols % w->codec->col_multiple != 0) {
+        return OZ_ERR_ARG;
+    }
+    int64_t bits = spec->cell_bits;
+    if (w->planes[plane].present && w->planes[plane].dtype != spec->dtype) {
+        bits = oz_dtype_bits(w->planes[plane].dtype);
+    }
+    if (spec->fixed_elements > 0) {
+        return plane_size(1, spec->fixed_elements, bits, w->slices, bytes, row_bytes);
+    }
+    if (spec->flat_cells != 0) {
+        int64_t elements;
+        if (__builtin_mul_overflow(w->rows, w->cols, &elements)) {
+            return OZ_ERR_FORMAT;
+        }
+        return plane_size(1, count_cells(elements, resolve_cell(w, spec->flat_cells)), bits,
+                          w->slices, bytes, row_bytes);
+    }
+    return plane_size(count_cells(w->rows, resolve_cell(w, spec->cell_rows)),
+                      count_cells(w->cols, resolve_cell(w, spec->cell_cols)), bits, w->slices,
+                      bytes, row_bytes);
+}
+
+enum oz_status oz_weight_bytes(const struct oz_weight *w, int64_t *bytes)
 {
     *bytes = 0;
-    for (int32_t i = 0; i < codec->plane_count; i++) {
-        int64_t plane;
+    for (int plane = 0; plane < OZ_PLANE_COUNT; plane++) {
+        int64_t size;
         int64_t row;
-        if (codec->planes[i].optional) {
+        if (!w->planes[plane].present) {
             continue;
         }
-        enum oz_status status =
-            oz_codec_plane_bytes(codec, codec->planes[i].plane, rows, cols, &plane, &row);
+        enum oz_status status = oz_weight_plane_bytes(w, (enum oz_plane)plane, &size, &row);
         if (status != OZ_OK) {
             return status;
         }
-        if (__builtin_add_overflow(*bytes, plane, bytes)) {
+        if (__builtin_add_overflow(*bytes, size, bytes)) {
             return OZ_ERR_FORMAT;
         }
     }
     return OZ_OK;
 }
 
-struct oz_weight oz_weight_plain(enum oz_dtype dtype, int64_t rows, int64_t cols, void *data)
+struct oz_weight oz_weight_shape(const struct oz_codec *codec, int64_t slices, int64_t rows,
+                                 int64_t cols)
+{
+    struct oz_weight w = {.codec = codec, .slices = slices, .rows = rows, .cols = cols};
+    for (int32_t i = 0; i < codec->plane_count; i++) {
+        const struct oz_plane_spec *spec = &codec->planes[i];
+        if (!spec->optional) {
+            w.planes[spec->plane].present = true;
+            w.planes[spec->plane].dtype = spec->dtype;
+        }
+    }
+    return w;
+}
+
+struct oz_weight oz_weight_plain(enum oz_dtype dtype, int64_t slices, int64_t rows, int64_t cols,
+                                 void *data)
 {
     const struct oz_codec *codec = oz_codec_plain(dtype);
     assert(codec != NULL);
     int64_t row_bytes = cols * (oz_dtype_bits(dtype) / 8);
-    struct oz_weight w = {.codec = codec, .rows = rows, .cols = cols};
-    w.planes[OZ_PLANE_CODES] = (struct oz_plane_view){
-        .data = data, .bytes = rows * row_bytes, .row_stride_bytes = row_bytes};
+    struct oz_weight w = oz_weight_shape(codec, slices, rows, cols);
+    struct oz_plane_view *codes = &w.planes[OZ_PLANE_CODES];
+    codes->data = data;
+    codes->row_stride_bytes = row_bytes;
+    codes->slice_stride_bytes = rows * row_bytes;
+    codes->bytes = slices * rows * row_bytes;
     return w;
+}
+
+void oz_encode_state_init(struct oz_encode_state *state)
+{
+    *state = (struct oz_encode_state){.bad_row = -1, .bad_col = -1};
+}
+
+void oz_encode_state_merge(struct oz_encode_state *into, const struct oz_encode_state *from)
+{
+    if (from->amax > into->amax) {
+        into->amax = from->amax;
+    }
+    into->sum += from->sum;
+    into->count += from->count;
 }

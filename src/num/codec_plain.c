@@ -9,37 +9,35 @@
 const struct oz_codec *oz_codec_plain(enum oz_dtype dtype)
 {
     switch (dtype) {
-    case OZ_DTYPE_F32:
-        return &oz_codec_f32;
-    case OZ_DTYPE_F16:
-        return &oz_codec_f16;
-    case OZ_DTYPE_BF16:
-        return &oz_codec_bf16;
-    case OZ_DTYPE_F64:
-        return &oz_codec_f64;
-    default:
-        return NULL;
+    case OZ_DTYPE_F32: return &oz_codec_f32;
+    case OZ_DTYPE_F16: return &oz_codec_f16;
+    case OZ_DTYPE_BF16: return &oz_codec_bf16;
+    case OZ_DTYPE_F64: return &oz_codec_f64;
+    default: return NULL;
     }
 }
 
-/* Address of element (row, col) of the codes, `size` bytes each; any alignment. */
-static uint8_t *element(const struct oz_weight *w, int64_t row, int64_t col, int64_t size)
+/* Address of element (slice, row, col) of the codes, `size` bytes each; any alignment. */
+static uint8_t *element(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
+                        int64_t size)
 {
     const struct oz_plane_view *codes = &w->planes[OZ_PLANE_CODES];
-    return (uint8_t *)codes->data + row * codes->row_stride_bytes + col * size;
+    return (uint8_t *)codes->data + slice * codes->slice_stride_bytes +
+           row * codes->row_stride_bytes + col * size;
 }
 
-static void decode_f32(const struct oz_weight *w, int64_t row, int64_t col, int64_t count, float *dst)
+static void decode_f32(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
+                       int64_t count, float *dst)
 {
     assert(row >= 0 && row < w->rows && col >= 0 && count <= w->cols - col);
-    memcpy(dst, element(w, row, col, 4), (size_t)count * 4);
+    memcpy(dst, element(w, slice, row, col, 4), (size_t)count * 4);
 }
 
-static void decode_bf16(const struct oz_weight *w, int64_t row, int64_t col, int64_t count,
-                        float *dst)
+static void decode_bf16(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
+                        int64_t count, float *dst)
 {
     assert(row >= 0 && row < w->rows && col >= 0 && count <= w->cols - col);
-    const uint8_t *src = element(w, row, col, 2);
+    const uint8_t *src = element(w, slice, row, col, 2);
     for (int64_t i = 0; i < count; i++) {
         uint16_t h;
         memcpy(&h, src + 2 * i, 2);
@@ -47,10 +45,11 @@ static void decode_bf16(const struct oz_weight *w, int64_t row, int64_t col, int
     }
 }
 
-static void decode_f16(const struct oz_weight *w, int64_t row, int64_t col, int64_t count, float *dst)
+static void decode_f16(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
+                       int64_t count, float *dst)
 {
     assert(row >= 0 && row < w->rows && col >= 0 && count <= w->cols - col);
-    const uint8_t *src = element(w, row, col, 2);
+    const uint8_t *src = element(w, slice, row, col, 2);
     for (int64_t i = 0; i < count; i++) {
         uint16_t h;
         memcpy(&h, src + 2 * i, 2);
@@ -58,10 +57,11 @@ static void decode_f16(const struct oz_weight *w, int64_t row, int64_t col, int6
     }
 }
 
-static void decode_f64(const struct oz_weight *w, int64_t row, int64_t col, int64_t count, float *dst)
+static void decode_f64(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
+                       int64_t count, float *dst)
 {
     assert(row >= 0 && row < w->rows && col >= 0 && count <= w->cols - col);
-    const uint8_t *src = element(w, row, col, 8);
+    const uint8_t *src = element(w, slice, row, col, 8);
     for (int64_t i = 0; i < count; i++) {
         double x;
         memcpy(&x, src + 8 * i, 8);
@@ -69,32 +69,23 @@ static void decode_f64(const struct oz_weight *w, int64_t row, int64_t col, int6
     }
 }
 
-/* Refuses NaN and infinity where the state says so, and remembers the place. */
-static enum oz_status check_finite(float x, int64_t row, int64_t col, struct oz_encode_state *state)
-{
-    if (isfinite(x) || state->keep_nonfinite) {
-        return OZ_OK;
-    }
-    state->nonfinite_row = row;
-    state->nonfinite_col = col;
-    return OZ_ERR_FORMAT;
-}
-
+/* NaN and infinity are refused where the state says so, and their place remembered. */
 #define ENCODE(name, size, type, convert)                                                          \
-    static enum oz_status name(struct oz_weight *w, int64_t row0, const float *src, int64_t rows,  \
-                               int64_t stride, struct oz_encode_state *state)                      \
+    static enum oz_status name(struct oz_weight *w, int64_t slice, int64_t row0, const float *src, \
+                               int64_t rows, int64_t stride, struct oz_encode_state *state)        \
     {                                                                                              \
         assert(row0 >= 0 && rows <= w->rows - row0);                                               \
         for (int64_t r = 0; r < rows; r++) {                                                       \
-            uint8_t *dst = element(w, row0 + r, 0, size);                                          \
+            uint8_t *dst = element(w, slice, row0 + r, 0, size);                                   \
             for (int64_t c = 0; c < w->cols; c++) {                                                \
                 float x = src[r * stride + c];                                                     \
-                enum oz_status status = check_finite(x, row0 + r, c, state);                       \
-                if (status != OZ_OK) {                                                             \
-                    return status;                                                                 \
+                if (!isfinite(x) && !state->keep_nonfinite) {                                      \
+                    state->bad_row = row0 + r;                                                     \
+                    state->bad_col = c;                                                            \
+                    return OZ_ERR_FORMAT;                                                          \
                 }                                                                                  \
                 type y = convert(x);                                                               \
-                memcpy(dst + (size) * c, &y, size);                                                \
+                memcpy(dst + (size)*c, &y, size);                                                  \
             }                                                                                      \
         }                                                                                          \
         return OZ_OK;                                                                              \
@@ -105,12 +96,11 @@ ENCODE(encode_f16, 2, uint16_t, oz_f32_to_f16)
 ENCODE(encode_bf16, 2, uint16_t, oz_f32_to_bf16)
 ENCODE(encode_f64, 8, double, )
 
-#define PLAIN(type, bits)                                                                       \
-    .scope_rows = 1, .col_multiple = 1, .plane_count = 1,                                       \
-    .planes = &(const struct oz_plane_spec)                                                     \
-    {                                                                                           \
-        .plane = OZ_PLANE_CODES, .dtype = (type), .cell_rows = 1, .cell_cols = 1,               \
-        .cell_bits = (bits)                                                                     \
+#define PLAIN(type, bits)                                                                         \
+    .scope_rows = 1, .col_multiple = 1, .plane_count = 1, .planes = &(const struct oz_plane_spec) \
+    {                                                                                             \
+        .plane = OZ_PLANE_CODES, .dtype = (type), .cell_rows = 1, .cell_cols = 1,                 \
+        .cell_bits = (bits)                                                                       \
     }
 
 const struct oz_codec oz_codec_f32 = {

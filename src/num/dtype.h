@@ -37,7 +37,7 @@ enum oz_dtype {
 #define OZ_DTYPE_ENUM(id, name, bits) id,
     OZ_DTYPE_MAP(OZ_DTYPE_ENUM)
 #undef OZ_DTYPE_ENUM
-    OZ_DTYPE_COUNT
+        OZ_DTYPE_COUNT
 };
 
 /* Bits an element; 0 for a value outside the enum. */

@@ -1,6 +1,6 @@
 /*
- * num/float.h: f32 against the 16-bit floating formats, bit for bit. Inline so that kernels of every
- * tier use this one definition.
+ * num/float.h: f32 against the 16-bit floating formats, bit for bit. Inline so that kernels of
+ * every tier use this one definition.
  */
 #ifndef OZ_NUM_FLOAT_H
 #define OZ_NUM_FLOAT_H
