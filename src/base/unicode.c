@@ -136,8 +136,8 @@ static size_t compose(utf8proc_int32_t *points, size_t count)
         while (end < count && points[end] != 0x11A7) {
             end++;
         }
-        utf8proc_ssize_t n = utf8proc_normalize_utf32(points + begin,
-                                                      (utf8proc_ssize_t)(end - begin), NFC_OPTIONS);
+        utf8proc_ssize_t n =
+            utf8proc_normalize_utf32(points + begin, (utf8proc_ssize_t)(end - begin), NFC_OPTIONS);
         size_t kept = n > 0 ? (size_t)n : 0;
         memmove(points + out, points + begin, kept * sizeof *points);
         out += kept;
