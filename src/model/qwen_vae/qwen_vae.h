@@ -110,9 +110,8 @@ OZ_MUST_USE enum oz_status oz_qwen_vae_build(struct oz_qwen_vae *m,
  * the temporal taps are gone; OZ_ERR_ARG for shapes that do not belong together. Takes from the
  * step arena about two feature maps of the largest level, and gives all back.
  */
-void oz_qwen_vae_decode(struct oz_exec *x, const struct oz_qwen_vae *m,
-                        const struct oz_act *latent, int32_t frames, int32_t h, int32_t w,
-                        struct oz_act *out);
+void oz_qwen_vae_decode(struct oz_exec *x, const struct oz_qwen_vae *m, const struct oz_act *latent,
+                        int32_t frames, int32_t h, int32_t w, struct oz_act *out);
 
 /*
  * image: f32 [frames * h * w, 3] in [-1, 1]; h and w are multiples of 2^(levels - 1).

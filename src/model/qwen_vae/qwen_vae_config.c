@@ -29,10 +29,23 @@ static const struct oz_qwen_vae_config published = {
 // clang-format on
 
 static const char *const known_keys[] = {
-    "base_dim",        "z_dim",   "dim_mult",       "num_res_blocks", "attn_scales",
-    "input_channels",  "dropout", "latents_mean",   "latents_std",    "temperal_downsample",
-    "is_residual",     "in_channels", "out_channels", "patch_size",   "decoder_base_dim",
-    "scale_factor_spatial", "scale_factor_temporal",
+    "base_dim",
+    "z_dim",
+    "dim_mult",
+    "num_res_blocks",
+    "attn_scales",
+    "input_channels",
+    "dropout",
+    "latents_mean",
+    "latents_std",
+    "temperal_downsample",
+    "is_residual",
+    "in_channels",
+    "out_channels",
+    "patch_size",
+    "decoder_base_dim",
+    "scale_factor_spatial",
+    "scale_factor_temporal",
 };
 
 /* What is being read, for messages. */

@@ -327,9 +327,8 @@ static bool check_act(struct oz_exec *x, const struct oz_act *a, const char *wha
     return true;
 }
 
-void oz_qwen_vae_decode(struct oz_exec *x, const struct oz_qwen_vae *m,
-                        const struct oz_act *latent, int32_t frames, int32_t h, int32_t w,
-                        struct oz_act *out)
+void oz_qwen_vae_decode(struct oz_exec *x, const struct oz_qwen_vae *m, const struct oz_act *latent,
+                        int32_t frames, int32_t h, int32_t w, struct oz_act *out)
 {
     const struct oz_qwen_vae_coder *d = &m->decoder;
     const int32_t levels = m->config.levels;
@@ -386,8 +385,9 @@ void oz_qwen_vae_encode(struct oz_exec *x, const struct oz_qwen_vae *m, const st
         return;
     }
     if (h % scale != 0 || w % scale != 0) {
-        oz_exec_fail(x, OZ_ERR_ARG, "vae: a picture of %d x %d cannot be encoded; height and width "
-                                    "must be multiples of %d.",
+        oz_exec_fail(x, OZ_ERR_ARG,
+                     "vae: a picture of %d x %d cannot be encoded; height and width "
+                     "must be multiples of %d.",
                      h, w, scale);
         return;
     }

@@ -219,8 +219,8 @@ enum oz_status oz_qwen_vae_build(struct oz_qwen_vae *m, const struct oz_qwen_vae
                                  bool keep_time_taps, struct oz_error *err)
 {
     static const char *const time_conv[] = {"time_conv.weight", "time_conv.bias"};
-    *m = (struct oz_qwen_vae){
-        .config = *c, .time_taps = keep_time_taps, .band_pixels = BAND_PIXELS};
+    *m =
+        (struct oz_qwen_vae){.config = *c, .time_taps = keep_time_taps, .band_pixels = BAND_PIXELS};
     if (oz_layer_table_init(t, host, "vae", (int32_t)row_bound(c), 2) != OZ_OK) {
         return OZ_FAIL_NOMEM(err, "the layer table of vae");
     }
