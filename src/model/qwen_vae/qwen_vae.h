@@ -36,8 +36,9 @@ struct oz_qwen_vae_config {
 /*
  * Reads the config from its parsed file; `name` (the path) begins every error. Absent keys have the
  * values of the published Qwen-Image VAE. OZ_ERR_FORMAT: wrong types, numbers out of range, lists
- * of the wrong length; OZ_ERR_UNSUPPORTED: settings that this family does not compute, and keys
- * that it does not know, each by name. `dropout` and keys that begin with "_" are skipped.
+ * of the wrong length; OZ_ERR_UNSUPPORTED: settings that this family does not compute, by name.
+ * Keys that are not known are named in the log (topic "load"); `dropout`, keys that begin with "_"
+ * and nulls are skipped.
  */
 OZ_MUST_USE enum oz_status oz_qwen_vae_config_read(struct oz_qwen_vae_config *c,
                                                    const struct oz_json *json, const char *name,
@@ -82,10 +83,10 @@ struct oz_qwen_vae {
     bool time_taps; /* weights keep all temporal taps */
     struct oz_qwen_vae_coder encoder, decoder;
     struct oz_qwen_vae_conv quant_conv, post_quant_conv;
-    /* Norm and convolution, and enlarging and convolution, run together in bands of rows of about
-     * so many pixels, so that what lies between them never exists whole. Changes no byte of a
+    /* Norm and convolution, and enlarging and convolution, run together in bands of rows, so that
+     * what lies between them takes about so many bytes and never exists whole. Changes no byte of a
      * result; set by build, may be changed before measuring. */
-    int64_t band_pixels;
+    int64_t band_bytes;
 };
 
 /* Host memory that oz_qwen_vae_build pushes, at most. */

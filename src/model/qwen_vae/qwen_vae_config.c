@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/names.h"
 #include "model/qwen_vae/qwen_vae.h"
 
@@ -222,26 +223,23 @@ static enum oz_status refuse_unsupported(const struct source *s, const struct oz
     return expect_int(s, "scale_factor_temporal", temporal);
 }
 
-static enum oz_status refuse_unknown(const struct source *s)
+/* What would change the computation was refused above, by name; of other keys people are told. */
+static void name_unknown_keys(const struct source *s)
 {
     size_t known = sizeof known_keys / sizeof known_keys[0];
     for (void *it = oz_json_first(s->json); it != NULL; it = oz_json_next(s->json, it)) {
         const char *key = oz_json_key(it);
-        bool fine = key[0] == '_' || oz_json_type(oz_json_value(it)) == OZ_JSON_NULL;
-        for (size_t i = 0; !fine && i < known; i++) {
-            fine = strcmp(key, known_keys[i]) == 0;
+        bool found = key[0] == '_' || oz_json_type(oz_json_value(it)) == OZ_JSON_NULL;
+        for (size_t i = 0; !found && i < known; i++) {
+            found = strcmp(key, known_keys[i]) == 0;
         }
-        if (fine) {
-            continue;
+        if (!found) {
+            const char *near = oz_names_nearest(key, known_keys, known);
+            oz_log(OZ_LOG_WARN, "load", "%s: the key \"%s\" is not known and has no effect%s%s%s.",
+                   s->name, key, near != NULL ? " (nearest: \"" : "", near != NULL ? near : "",
+                   near != NULL ? "\")" : "");
         }
-        const char *near = oz_names_nearest(key, known_keys, known);
-        return OZ_FAIL(s->err, OZ_ERR_UNSUPPORTED,
-                       "%s: \"%s\" is not a setting of this autoencoder that ounce knows%s%s%s; it "
-                       "may change what the model computes, so it is not skipped.",
-                       s->name, key, near != NULL ? " (nearest: \"" : "", near != NULL ? near : "",
-                       near != NULL ? "\")" : "");
     }
-    return OZ_OK;
 }
 
 enum oz_status oz_qwen_vae_config_read(struct oz_qwen_vae_config *c, const struct oz_json *json,
@@ -257,5 +255,6 @@ enum oz_status oz_qwen_vae_config_read(struct oz_qwen_vae_config *c, const struc
     OZ_TRY(refuse_unsupported(&s, c));
     OZ_TRY(read_latents(&s, c, "latents_mean", false, c->latents_mean));
     OZ_TRY(read_latents(&s, c, "latents_std", true, c->latents_std));
-    return refuse_unknown(&s);
+    name_unknown_keys(&s);
+    return OZ_OK;
 }

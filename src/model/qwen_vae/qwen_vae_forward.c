@@ -21,10 +21,11 @@ static int64_t pixels(struct grid g)
     return (int64_t)g.frames * g.height * g.width;
 }
 
-/* Rows of a picture that are worked on at once: all of them where frames depend on each other. */
-static int32_t band_rows(const struct oz_qwen_vae *m, struct grid g)
+/* Rows of a map of `cols` channels that are worked on at once: all of them where frames depend on
+ * each other, else an even number. */
+static int32_t band_rows(const struct oz_qwen_vae *m, struct grid g, int64_t cols)
 {
-    int64_t rows = m->band_pixels / g.width;
+    int64_t rows = m->band_bytes / (g.width * cols * (int64_t)sizeof(float));
     rows = rows < 2 ? 2 : rows & ~INT64_C(1);
     return g.frames > 1 || rows > g.height ? g.height : (int32_t)rows;
 }
@@ -97,8 +98,8 @@ static void norm_conv(struct oz_exec *x, const struct oz_qwen_vae *m, const stru
                       const struct oz_act *residual, struct oz_act *out)
 {
     const size_t mark = oz_exec_mark(x);
-    const int32_t step = band_rows(m, g);
-    const int32_t most = step < g.height ? (step + 2 < g.height ? step + 2 : g.height) : g.height;
+    const int32_t step = band_rows(m, g, in->cols);
+    const int32_t most = g.height - step > 2 ? step + 2 : g.height; /* with its halo */
     struct oz_act band = oz_exec_act(x, (int64_t)g.frames * most * g.width, in->cols);
     for (int32_t y0 = 0; y0 < g.height; y0 += step) {
         const int32_t y1 = g.height - y0 < step ? g.height : y0 + step;
@@ -156,12 +157,7 @@ static void upload_offsets(struct oz_exec *x, const int32_t host[4], struct oz_r
     int32_t *device = oz_exec_push(x, 4 * sizeof *host);
     oz_exec_upload(x, device, host, 4 * sizeof *host);
     if (oz_exec_ok(x) && x->mode == OZ_EXEC_RUN && !x->dev->host_memory) {
-        struct oz_error local;
-        struct oz_error *err = x->err != NULL ? x->err : &local;
-        const enum oz_status status = x->dev->wait(x->dev, x->queue, err);
-        if (status != OZ_OK) {
-            x->status = status;
-        }
+        x->status = x->dev->wait(x->dev, x->queue, x->err);
     }
     const bool pushed = device != NULL;
     *frame = (struct oz_ragged){1, host, device};
@@ -238,10 +234,10 @@ static void upsample(struct oz_exec *x, const struct oz_qwen_vae *m,
 {
     const size_t mark = oz_exec_mark(x);
     const struct grid big = {g.frames, 2 * g.height, 2 * g.width};
-    const int32_t step = band_rows(m, big);
-    const int32_t most = step < big.height ? step / 2 + 2 : g.height; /* source rows of a band */
-    struct oz_act wide = oz_exec_act(
-        x, (int64_t)g.frames * 2 * (most < g.height ? most : g.height) * big.width, in->cols);
+    const int32_t step = band_rows(m, big, in->cols);
+    const int32_t most =
+        g.height - step / 2 > 2 ? step / 2 + 2 : g.height; /* source rows, with halo */
+    struct oz_act wide = oz_exec_act(x, (int64_t)g.frames * 2 * most * big.width, in->cols);
     x->label = c->name;
     for (int32_t y0 = 0; y0 < big.height; y0 += step) {
         const int32_t y1 = big.height - y0 < step ? big.height : y0 + step;
@@ -396,9 +392,12 @@ void oz_qwen_vae_encode(struct oz_exec *x, const struct oz_qwen_vae *m, const st
         !check_act(x, moments, "the latent's moments", cells, 2 * (int64_t)m->config.z_dim)) {
         return;
     }
-    /* Maps shrink from level to level, so the first level's work is the peak and what it leaves
-     * below the others costs nothing. */
+    /* Maps shrink from level to level: the first level's work is the peak, so what follows it has
+     * its place below. */
     const size_t start = oz_exec_mark(x);
+    const int64_t after = levels > 1 ? pixels(g) / 4 : 0;
+    struct oz_act next = oz_exec_act(x, after, e->levels[0].out);
+    const size_t above = oz_exec_mark(x);
     struct oz_act map = oz_exec_act(x, pixels(g), e->levels[0].in);
     conv_whole(x, &e->conv_in, image, g, &map);
     for (int32_t i = 0; i < levels; i++) {
@@ -408,8 +407,13 @@ void oz_qwen_vae_encode(struct oz_exec *x, const struct oz_qwen_vae *m, const st
         }
         if (i + 1 < levels) {
             const struct grid half = {frames, g.height / 2, g.width / 2};
-            struct oz_act next = oz_exec_act(x, pixels(half), map.cols);
+            if (i > 0) {
+                next = oz_exec_act(x, pixels(half), map.cols);
+            }
             downsample(x, &level->resample, &map, g, &next);
+            if (i == 0) {
+                oz_exec_reset(x, above);
+            }
             map = next;
             g = half;
         }

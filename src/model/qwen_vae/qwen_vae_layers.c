@@ -6,7 +6,7 @@
 #include "model/qwen_vae/qwen_vae.h"
 #include "ops/param.h"
 
-#define BAND_PIXELS (INT64_C(1) << 16)
+#define BAND_BYTES (INT64_C(16) << 20)
 
 /* What the small builders share. */
 struct builder {
@@ -219,8 +219,7 @@ enum oz_status oz_qwen_vae_build(struct oz_qwen_vae *m, const struct oz_qwen_vae
                                  bool keep_time_taps, struct oz_error *err)
 {
     static const char *const time_conv[] = {"time_conv.weight", "time_conv.bias"};
-    *m =
-        (struct oz_qwen_vae){.config = *c, .time_taps = keep_time_taps, .band_pixels = BAND_PIXELS};
+    *m = (struct oz_qwen_vae){.config = *c, .time_taps = keep_time_taps, .band_bytes = BAND_BYTES};
     if (oz_layer_table_init(t, host, "vae", (int32_t)row_bound(c), 2) != OZ_OK) {
         return OZ_FAIL_NOMEM(err, "the layer table of vae");
     }
