@@ -214,7 +214,8 @@ static double largest(const float *a, int64_t count)
 {
     double most = 0;
     for (int64_t i = 0; i < count; i++) {
-        most = fmax(most, fabs((double)a[i]));
+        const double v = fabs((double)a[i]);
+        most = v > most || isnan(v) ? v : most;
     }
     return most;
 }
@@ -374,6 +375,31 @@ static void test_one_level(void **state)
         free(in);
     }
     drop(m);
+}
+
+/* The promised host memory is enough for the largest shapes of configs, and less fails cleanly. */
+static void test_host_bytes(void **state)
+{
+    const struct oz_qwen_vae_config c =
+        parse("{\"base_dim\": 2, \"dim_mult\": [2, 1, 2, 1, 2, 1, 2, 1], \"num_res_blocks\": 64,"
+              "\"temperal_downsample\": [true, true, true, true, true, true, true]}");
+    drop(build(&c, true));
+    const struct oz_qwen_vae_config small = parse(tiny);
+    const size_t full = oz_qwen_vae_host_bytes(&small);
+    struct model *m = calloc(1, sizeof *m);
+    assert_non_null(m);
+    bool built = false;
+    for (size_t bytes = OZ_ARENA_ALIGN; bytes <= full; bytes += 8 * (size_t)OZ_ARENA_ALIGN) {
+        struct oz_error err;
+        require(oz_arena_init_host(&m->host, "host", bytes, &err), &err);
+        const enum oz_status status =
+            oz_qwen_vae_build(&m->vae, &small, &m->host, &m->table, false, &err);
+        assert_true(status == OZ_OK || (!built && status == OZ_ERR_NOMEM));
+        built = status == OZ_OK;
+        oz_arena_deinit(&m->host);
+    }
+    assert_true(built);
+    free(m);
 }
 
 /* What a forward refuses; msg is part of the message. */
@@ -609,6 +635,7 @@ int main(void)
         cmocka_unit_test(test_bands_change_nothing),
         cmocka_unit_test(test_frames_are_causal),
         cmocka_unit_test(test_one_level),
+        cmocka_unit_test(test_host_bytes),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_published_peak),
         cmocka_unit_test(test_bundled_pictures),
