@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 
 /* ---- config ---- */
 
@@ -48,7 +49,8 @@ static const char *refusal(const char *key)
     return NULL;
 }
 
-/* Every key is read, off, bookkeeping ("_..."), or refused by name. */
+/* Every key is read, off, bookkeeping ("_..."), refused by name, or, where the reference would not
+ * know it either, reported. */
 static enum oz_status check_keys(const struct oz_json *root, const char *name, struct oz_error *err)
 {
     for (void *it = oz_json_first(root); it != NULL; it = oz_json_next(root, it)) {
@@ -72,10 +74,8 @@ static enum oz_status check_keys(const struct oz_json *root, const char *name, s
                            "use the plain schedule.",
                            name, key, what);
         }
-        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
-                       "%s: \"%s\" is not a key that ounce knows for this scheduler, so it cannot "
-                       "tell what it changes. Remove it if the model was made without it.",
-                       name, key);
+        oz_log(OZ_LOG_WARN, "load", "%s: the key \"%s\" is not known and has no effect.", name,
+               key);
     }
     return OZ_OK;
 }

@@ -32,8 +32,8 @@ struct oz_sched_flow_config {
 
 /*
  * Reads a scheduler_config.json (`name` is its path, for messages). OZ_ERR_FORMAT: wrong types or
- * values. OZ_ERR_UNSUPPORTED: another class, or a key that changes the schedule and is not known or
- * not implemented (the message names it). Null and false mean that a key is not in use.
+ * values. OZ_ERR_UNSUPPORTED: another class, or a key that changes the schedule and is not
+ * implemented (the message names it). Unknown keys are logged. Null and false mean that a key is not in use.
  */
 OZ_MUST_USE enum oz_status oz_sched_flow_config_read(struct oz_sched_flow_config *c,
                                                      const struct oz_json *root, const char *name,

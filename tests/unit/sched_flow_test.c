@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "ckpt/table.h"
 #include "num/float.h"
 #include "pipe/sched_flow.h"
@@ -163,6 +164,22 @@ static void reference(void **state)
     assert_int_equal(worst, 0);
 }
 
+static void take_line(void *ctx, enum oz_log_level level, const char *topic, const char *message)
+{
+    if (level == OZ_LOG_WARN) {
+        (void)snprintf(ctx, 256, "%s", message);
+    }
+}
+
+static void unknown_keys_are_named(void **state)
+{
+    char line[256] = "";
+    oz_log_set(take_line, line);
+    (void)config(CLASS ", \"sigma_max\": 2.0, \"other\": null");
+    oz_log_set(NULL, NULL);
+    assert_non_null(strstr(line, "\"sigma_max\""));
+}
+
 static void refused(void **state)
 {
     static const struct {
@@ -177,7 +194,6 @@ static void refused(void **state)
         {CLASS ", \"stochastic_sampling\": true", OZ_ERR_UNSUPPORTED, "stochastic_sampling"},
         {CLASS ", \"stochastic_sampling\": 1", OZ_ERR_FORMAT, "stochastic_sampling"},
         {CLASS ", \"time_shift_type\": \"cubic\"", OZ_ERR_UNSUPPORTED, "cubic"},
-        {CLASS ", \"sigma_max\": 2.0", OZ_ERR_UNSUPPORTED, "sigma_max"},
         {CLASS ", \"shift\": \"3\"", OZ_ERR_FORMAT, "shift"},
         {CLASS ", \"shift\": 0", OZ_ERR_FORMAT, "shift"},
         {CLASS ", \"shift_terminal\": 1.0", OZ_ERR_FORMAT, "shift_terminal"},
@@ -202,9 +218,13 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_values), cmocka_unit_test(lightning),
-        cmocka_unit_test(constant_shift),   cmocka_unit_test(one_step),
-        cmocka_unit_test(reference),        cmocka_unit_test(refused),
+        cmocka_unit_test(published_values),
+        cmocka_unit_test(lightning),
+        cmocka_unit_test(constant_shift),
+        cmocka_unit_test(one_step),
+        cmocka_unit_test(reference),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(unknown_keys_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
