@@ -174,10 +174,11 @@ static enum oz_status build_text_encoder(struct oz_pipeline *p, struct oz_compon
                                          struct oz_error *err)
 {
     struct oz_qwen25_vl_config config;
+    char prefix[OZ_QWEN25_VL_PREFIX_BYTES];
     OZ_TRY(oz_qwen25_vl_config_read(&config, json, path, err));
+    OZ_TRY(oz_qwen25_vl_find_prefix(c->ckpt, prefix, err));
     OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen25_vl_host_bytes(&config), err));
-    return oz_qwen25_vl_build(&p->text_encoder, &config, &c->host, &c->table,
-                              oz_qwen25_vl_find_prefix(c->ckpt), false, err);
+    return oz_qwen25_vl_build(&p->text_encoder, &config, &c->host, &c->table, prefix, err);
 }
 
 static enum oz_status build_transformer(struct oz_pipeline *p, struct oz_component *c,
@@ -254,11 +255,11 @@ static enum oz_status open_tokenizer(struct oz_pipeline *p, struct oz_error *err
     enum oz_status status = oz_tokenizer_open(&p->tokenizer, folder, err);
     oz_free(folder);
     OZ_TRY(status);
-    int64_t vocabulary = p->text_encoder.config.vocab_size;
+    int32_t vocabulary = p->text_encoder.config.vocab;
     if (oz_tokenizer_count(p->tokenizer) > vocabulary) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
-                       "%s: the tokenizer has %d tokens, the text encoder only %lld.", p->path,
-                       oz_tokenizer_count(p->tokenizer), (long long)vocabulary);
+                       "%s: the tokenizer has %d tokens, the text encoder only %d.", p->path,
+                       oz_tokenizer_count(p->tokenizer), vocabulary);
     }
     return OZ_OK;
 }
@@ -267,10 +268,10 @@ static enum oz_status open_tokenizer(struct oz_pipeline *p, struct oz_error *err
 static enum oz_status check_fit(const struct oz_pipeline *p, struct oz_error *err)
 {
     const struct oz_qwen_image_config *t = &p->transformer.config;
-    if (p->text_encoder.config.hidden_size != t->text_dim) {
+    if (p->text_encoder.config.hidden != t->text_dim) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
                        "%s: the text encoder gives %d features, the transformer takes %d.", p->path,
-                       (int)p->text_encoder.config.hidden_size, t->text_dim);
+                       p->text_encoder.config.hidden, t->text_dim);
     }
     if (p->vae.config.z_dim != t->out_channels) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
