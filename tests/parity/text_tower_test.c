@@ -167,11 +167,8 @@ static void forward(const struct tower *w, const struct input *in, struct oz_dev
     struct oz_act cos_act = oz_act_f32(cosine, rows, pairs);
     struct oz_act sin_act = oz_act_f32(sine, rows, pairs);
     struct oz_act norm = oz_act_f32(out->norm, rows, w->m.config.hidden);
-    const struct oz_qwen25_vl_batch batch = {.rows = rows,
-                                             .ids = in->ids,
-                                             .sequences = &ragged,
-                                             .cosine = &cos_act,
-                                             .sine = &sin_act};
+    const struct oz_qwen25_vl_batch batch = {
+        .rows = rows, .ids = in->ids, .sequences = &ragged, .cosine = &cos_act, .sine = &sin_act};
     struct oz_exec x;
     oz_exec_init(&x, dev, mode, step, &err);
     out->w = w;
