@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,25 +39,28 @@ void oz_arena_init_view(struct oz_arena *a, const char *name, void *base, size_t
 enum oz_status oz_arena_init_host(struct oz_arena *a, const char *name, size_t bytes,
                                   struct oz_error *err)
 {
-    size_t whole = oz_arena_round(bytes);
-    void *base = whole == SIZE_MAX ? NULL : oz_alloc_aligned(whole, OZ_ARENA_ALIGN);
     *a = (struct oz_arena){.name = name};
-    if (base == NULL) {
+    size_t whole = oz_arena_round(bytes);
+    /* Not aligned_alloc: only zeroed allocations come untouched from the system. */
+    void *owned =
+        whole < SIZE_MAX - OZ_ARENA_ALIGN ? oz_alloc_zero(1, whole + OZ_ARENA_ALIGN) : NULL;
+    if (owned == NULL) {
         return OZ_FAIL(err, OZ_ERR_NOMEM, "Out of memory: %zu bytes for the %s arena.", bytes,
                        name);
     }
-    memset(base, 0, whole);
+    void *base =
+        (void *)(((uintptr_t)owned + OZ_ARENA_ALIGN - 1) & ~(uintptr_t)(OZ_ARENA_ALIGN - 1));
     oz_arena_init_view(a, name, base, whole, true);
-    a->owned = true;
+    a->owned = owned;
     return OZ_OK;
 }
 
 void oz_arena_deinit(struct oz_arena *a)
 {
-    if (a->owned) {
+    if (a->host && a->base != NULL) {
         UNPOISON(a->base, a->capacity_bytes);
-        oz_free(a->base);
     }
+    oz_free(a->owned);
     *a = (struct oz_arena){0};
 }
 

@@ -24,8 +24,8 @@ struct oz_arena {
     size_t capacity_bytes;
     size_t used_bytes, peak_bytes;
     bool measuring;
-    bool host;  /* base is host memory: zeroing and poisoning are possible */
-    bool owned; /* base came from oz_alloc: oz_arena_deinit frees it */
+    bool host;   /* base is host memory: zeroing and poisoning are possible */
+    void *owned; /* what oz_arena_deinit frees, or NULL */
 };
 
 /* An arena without memory that only counts. */
@@ -35,7 +35,8 @@ void oz_arena_init_measure(struct oz_arena *a, const char *name);
  */
 void oz_arena_init_view(struct oz_arena *a, const char *name, void *base, size_t bytes, bool host);
 
-/* An arena over fresh host memory, zeroed. OZ_ERR_NOMEM. */
+/* An arena over fresh host memory, zeroed and committed as it is touched: a generous bound costs
+ * nothing. OZ_ERR_NOMEM. */
 OZ_MUST_USE enum oz_status oz_arena_init_host(struct oz_arena *a, const char *name, size_t bytes,
                                               struct oz_error *err);
 void oz_arena_deinit(struct oz_arena *a); /* a zeroed arena is fine */

@@ -1,7 +1,9 @@
 #include "base/buf.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -94,6 +96,27 @@ void oz_buf_json(struct oz_buf *b, const char *text)
         }
     }
     oz_buf_append(b, "\"", 1);
+}
+
+void oz_buf_number(struct oz_buf *b, double value)
+{
+    char text[40];
+    if (!isfinite(value)) {
+        oz_buf_puts(b, "null");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) {
+            break;
+        }
+    }
+    for (char *p = text; *p != '\0'; p++) {
+        if (strchr("0123456789+-e", *p) == NULL) {
+            *p = '.'; /* the locale's decimal point, one byte of it */
+        }
+    }
+    oz_buf_puts(b, text);
 }
 
 const char *oz_buf_text(const struct oz_buf *b)

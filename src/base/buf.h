@@ -23,6 +23,9 @@ void oz_buf_puts(struct oz_buf *b, const char *text);
 void oz_buf_printf(struct oz_buf *b, const char *format, ...) OZ_PRINTF(2, 3);
 /* Text as a JSON string with quotes; control characters escaped. text is UTF-8. */
 void oz_buf_json(struct oz_buf *b, const char *text);
+/* The shortest decimal that reads back as the same value, with a point whatever the locale. Infinity
+ * and NaN become null. */
+void oz_buf_number(struct oz_buf *b, double value);
 /* The string so far; "" when empty. Valid until the next append. */
 const char *oz_buf_text(const struct oz_buf *b);
 /* Gives the bytes away (free with oz_free) and leaves the buffer empty; NULL when status is set. */

@@ -10,7 +10,7 @@
 /* Fills err (when not NULL) and returns `code`. The message says what, which numbers, and what to
  * do; too long ones end in "...". */
 #define OZ_FAIL(err, code, ...) \
-    ((void)oz_error_fail((err), (code), __FILE__, __LINE__, __VA_ARGS__), (code))
+    ((void)oz_error_fail((err), (code), __FILE__, __LINE__, __VA_ARGS__), (enum oz_status)(code))
 
 /* Forwards a failure. */
 #define OZ_TRY(expr)                     \

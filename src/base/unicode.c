@@ -1,7 +1,6 @@
 #include "base/unicode.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -47,27 +46,163 @@ uint32_t oz_utf8_decode(const char *text, size_t bytes, size_t *used)
     return n > 0 ? (uint32_t)c : 0xFFFD;
 }
 
+#define NFC_OPTIONS ((utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE))
+
+/* Decomposes into out, which has room for `room` code points (0: only counts). Returns how many
+ * there are, or a negative utf8proc error. Marks are not ordered yet. */
+static utf8proc_ssize_t decompose(const char *text, size_t bytes, utf8proc_int32_t *out,
+                                  size_t room)
+{
+    size_t n = 0;
+    size_t i = 0;
+    while (i < bytes) {
+        utf8proc_int32_t c;
+        utf8proc_int32_t parts[16]; /* a canonical decomposition has at most four */
+        int boundary = 0;
+        size_t left = bytes - i;
+        utf8proc_ssize_t used = utf8proc_iterate((const utf8proc_uint8_t *)text + i,
+                                                 (utf8proc_ssize_t)(left < 4 ? left : 4), &c);
+        if (used <= 0) {
+            return UTF8PROC_ERROR_INVALIDUTF8;
+        }
+        utf8proc_ssize_t k = utf8proc_decompose_char(c, parts, 16, NFC_OPTIONS, &boundary);
+        if (k < 0 || k > 16) {
+            return UTF8PROC_ERROR_OVERFLOW;
+        }
+        for (utf8proc_ssize_t j = 0; j < k; j++, n++) {
+            if (n < room) {
+                out[n] = parts[j];
+            }
+        }
+        i += (size_t)used;
+    }
+    return (utf8proc_ssize_t)n;
+}
+
+static int combining_class(utf8proc_int32_t c)
+{
+    return utf8proc_get_property(c)->combining_class;
+}
+
+/* Stable counting sort of one run of marks by combining class. */
+static void sort_marks(utf8proc_int32_t *marks, size_t count, utf8proc_int32_t *spare)
+{
+    size_t place[257] = {0};
+    for (size_t i = 0; i < count; i++) {
+        place[(combining_class(marks[i]) & 255) + 1]++;
+    }
+    for (size_t k = 1; k < 257; k++) {
+        place[k] += place[k - 1];
+    }
+    for (size_t i = 0; i < count; i++) {
+        spare[place[combining_class(marks[i]) & 255]++] = marks[i];
+    }
+    memcpy(marks, spare, count * sizeof *marks);
+}
+
+/* Canonical order. The library's own loop is an insertion sort: a prompt of nothing but marks would
+ * cost the square of its length. False: no memory. */
+static bool order_marks(utf8proc_int32_t *points, size_t count)
+{
+    utf8proc_int32_t *spare = NULL;
+    for (size_t i = 0; i < count;) {
+        size_t begin = i;
+        bool sorted = true;
+        int last = 0;
+        for (int class; i < count && (class = combining_class(points[i])) != 0; i++) {
+            sorted = sorted && class >= last;
+            last = class;
+        }
+        if (!sorted) {
+            spare = spare != NULL ? spare : oz_alloc(count * sizeof *spare);
+            if (spare == NULL) {
+                return false;
+            }
+            sort_marks(points + begin, i - begin, spare);
+        }
+        i += i == begin;
+    }
+    oz_free(spare);
+    return true;
+}
+
+/* Composes in place and returns the new count. U+11A7 begins a stretch of its own: the library
+ * (2.8) takes it for a Hangul final and loses it behind a syllable. */
+static size_t compose(utf8proc_int32_t *points, size_t count)
+{
+    size_t out = 0;
+    for (size_t begin = 0; begin < count;) {
+        size_t end = begin + 1;
+        while (end < count && points[end] != 0x11A7) {
+            end++;
+        }
+        utf8proc_ssize_t n =
+            utf8proc_normalize_utf32(points + begin, (utf8proc_ssize_t)(end - begin), NFC_OPTIONS);
+        size_t kept = n > 0 ? (size_t)n : 0;
+        memmove(points + out, points + begin, kept * sizeof *points);
+        out += kept;
+        begin = end;
+    }
+    return out;
+}
+
+/* The code points as fresh zero-terminated UTF-8; NULL without memory. */
+static char *to_utf8(const utf8proc_int32_t *points, size_t count, size_t *bytes)
+{
+    size_t need = 0;
+    for (size_t i = 0; i < count; i++) {
+        utf8proc_int32_t c = points[i];
+        need += c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    }
+    char *out = oz_alloc(need + 1);
+    if (out == NULL) {
+        return NULL;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        n += (size_t)utf8proc_encode_char(points[i], (utf8proc_uint8_t *)out + n);
+    }
+    out[n] = '\0';
+    *bytes = n;
+    return out;
+}
+
+static bool is_ascii(const char *text, size_t bytes)
+{
+    unsigned char all = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        all |= (unsigned char)text[i];
+    }
+    return all < 0x80;
+}
+
 enum oz_status oz_unicode_nfc(const char *text, size_t bytes, char **out, size_t *out_bytes,
                               struct oz_error *err)
 {
-    utf8proc_uint8_t *result = NULL;
     *out = NULL;
     *out_bytes = 0;
     if (bytes > INT_MAX) {
         return OZ_FAIL(err, OZ_ERR_ARG, "A text of %zu bytes is too long.", bytes);
     }
-    utf8proc_ssize_t n =
-        utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)bytes, &result,
-                     (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    if (is_ascii(text, bytes)) {
+        *out = oz_strndup(text, bytes);
+        *out_bytes = *out != NULL ? bytes : 0;
+        return *out != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, "a text");
+    }
+    utf8proc_ssize_t n = decompose(text, bytes, NULL, 0);
     if (n < 0) {
-        return OZ_FAIL(err, n == UTF8PROC_ERROR_NOMEM ? OZ_ERR_NOMEM : OZ_ERR_FORMAT,
-                       "A text of %zu bytes cannot be normalised: %s.", bytes, utf8proc_errmsg(n));
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "A text of %zu bytes cannot be normalised: %s.", bytes,
+                       utf8proc_errmsg(n));
     }
-    *out = oz_strndup((const char *)result, (size_t)n);
-    free(result); /* the library's own memory */
-    if (*out == NULL) {
-        return OZ_FAIL_NOMEM(err, "a text");
+    size_t count = (size_t)n;
+    utf8proc_int32_t *points = oz_alloc(count * sizeof *points);
+    if (points != NULL) {
+        (void)decompose(text, bytes, points, count);
+        if (order_marks(points, count)) {
+            count = compose(points, count);
+            *out = to_utf8(points, count, out_bytes);
+        }
     }
-    *out_bytes = (size_t)n;
-    return OZ_OK;
+    oz_free(points);
+    return *out != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, "a text");
 }

@@ -17,7 +17,8 @@ size_t oz_utf8_encode(uint32_t code_point, char out[4]);
 uint32_t oz_utf8_decode(const char *text, size_t bytes, size_t *used);
 
 /* Normal form C of valid UTF-8 into fresh memory (oz_free), zero-terminated behind *out_bytes.
- * OZ_ERR_FORMAT: not valid UTF-8; OZ_ERR_NOMEM. */
+ * OZ_ERR_FORMAT: not valid UTF-8; OZ_ERR_ARG: more than 2 GiB; OZ_ERR_NOMEM. Linear in the length,
+ * whatever the marks. */
 OZ_MUST_USE enum oz_status oz_unicode_nfc(const char *text, size_t bytes, char **out,
                                           size_t *out_bytes, struct oz_error *err);
 

@@ -1,0 +1,227 @@
+#include "api/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/names.h"
+#include "pipe/find.h"
+
+#define STRING(x) #x
+#define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
+
+const char *oz_version(void)
+{
+    return VERSION(OZ_VERSION_MAJOR, OZ_VERSION_MINOR, OZ_VERSION_PATCH);
+}
+
+enum oz_status oz_api_copy_options(void *dst, size_t dst_bytes, const void *src, const char *what,
+                                   struct oz_error *err)
+{
+    size_t bytes;
+    memcpy(&bytes, src, sizeof bytes);
+    if (bytes < sizeof bytes) {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "The %s have no struct_size: fill them with their _default macro first.",
+                       what);
+    }
+    memcpy(dst, src, bytes < dst_bytes ? bytes : dst_bytes);
+    return OZ_OK;
+}
+
+/* Fills as much of a caller's struct as it has room for. */
+static void fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes)
+{
+    memset(dst, 0, dst_bytes);
+    memcpy(dst, defaults, dst_bytes < bytes ? dst_bytes : bytes);
+    memcpy(dst, &dst_bytes, sizeof dst_bytes);
+}
+
+static const struct oz_engine_options engine_defaults = {
+    .struct_size = sizeof engine_defaults, .device = "cpu", .precision = OZ_PRECISION_F32};
+
+void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size)
+{
+    fill(options, struct_size, &engine_defaults, sizeof engine_defaults);
+}
+
+void oz_image_request_init(struct oz_image_request *request, size_t struct_size)
+{
+    const struct oz_image_request none = {0};
+    fill(request, struct_size, &none, sizeof none);
+}
+
+void oz_png_options_init(struct oz_png_options *options, size_t struct_size)
+{
+    const struct oz_png_options none = {0};
+    fill(options, struct_size, &none, sizeof none);
+}
+
+void oz_inspect_options_init(struct oz_inspect_options *options, size_t struct_size)
+{
+    const struct oz_inspect_options none = {0};
+    fill(options, struct_size, &none, sizeof none);
+}
+
+/* ---- opening ---- */
+
+static enum oz_status check_options(const struct oz_engine_options *o, struct oz_error *err)
+{
+    if (o->precision != OZ_PRECISION_F32) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "Precision %d does not exist; there is f32 (%d).",
+                       (int)o->precision, (int)OZ_PRECISION_F32);
+    }
+    if (o->max_batch < 0 || o->max_batch > 1024) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "max_batch is %d; it must lie in 1 to 1024 (0: automatic).",
+                       o->max_batch);
+    }
+    return OZ_OK;
+}
+
+static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_options *o,
+                                 struct oz_error *err)
+{
+    char *path;
+    const char *trace = getenv("OUNCE_TRACE");
+    OZ_TRY(oz_pool_create(&e->pool, o->threads, err));
+    OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", 0, e->pool, err));
+    OZ_TRY(oz_model_find(o->model, &path, err));
+    enum oz_status status = oz_pipeline_open(&e->pipeline, path, err);
+    oz_free(path);
+    OZ_TRY(status);
+    OZ_TRY(oz_pipeline_load(e->pipeline, e->dev, o->progress, o->progress_ctx, err));
+    if (trace != NULL && trace[0] != '\0') {
+        OZ_TRY(oz_trace_create(&e->trace, trace, err));
+    }
+    return OZ_OK;
+}
+
+static void log_opened(const struct oz_engine *e)
+{
+    const struct oz_pipeline *p = e->pipeline;
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        const struct oz_component *c = &p->components[i];
+        oz_log(OZ_LOG_INFO, "load",
+               "%s: %lld tensors, %lld ignored by rule; %lld bytes mapped, %lld bytes moved.",
+               c->name, (long long)c->loaded.tensors, (long long)c->loaded.ignored,
+               (long long)c->loaded.mapped_bytes, (long long)c->loaded.arena_bytes);
+        for (int32_t k = 0; k < oz_ckpt_stray_count(c->ckpt); k++) {
+            oz_log(OZ_LOG_WARN, "load", "%s/%s is not part of the model and was not read.",
+                   c->folder, oz_ckpt_stray(c->ckpt, k));
+        }
+    }
+}
+
+enum oz_status oz_engine_open(struct oz_engine **out, const struct oz_engine_options *options,
+                              struct oz_error *err)
+{
+    struct oz_engine_options o = engine_defaults;
+    double start = oz_clock_seconds();
+    *out = NULL;
+    OZ_TRY(oz_api_copy_options(&o, sizeof o, options, "engine options", err));
+    OZ_TRY(check_options(&o, err));
+    oz_log_set(o.log, o.log_ctx);
+    struct oz_engine *e = oz_alloc_zero(1, sizeof *e);
+    if (e == NULL) {
+        return OZ_FAIL_NOMEM(err, "the engine");
+    }
+    pthread_mutex_init(&e->lock, NULL);
+    e->max_batch = o.max_batch > 0 ? o.max_batch : 4;
+    e->progress = o.progress;
+    e->progress_ctx = o.progress_ctx;
+    enum oz_status status = open_parts(e, &o, err);
+    if (status != OZ_OK) {
+        oz_engine_close(&e);
+        return status;
+    }
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        const struct oz_load_stats *l = &e->pipeline->components[i].loaded;
+        e->stats.weight_bytes += l->arena_bytes + l->mapped_bytes;
+    }
+    e->stats.load_s = oz_clock_seconds() - start;
+    log_opened(e);
+    *out = e;
+    return OZ_OK;
+}
+
+void oz_engine_close(struct oz_engine **engine)
+{
+    if (engine == NULL || *engine == NULL) {
+        return;
+    }
+    struct oz_engine *e = *engine;
+    struct oz_error err;
+    if (oz_trace_finish(&e->trace, &err) != OZ_OK) {
+        oz_log(OZ_LOG_ERROR, "trace", "%s", err.message);
+    }
+    oz_pipeline_close(&e->pipeline);
+    oz_device_close(&e->dev);
+    oz_pool_destroy(&e->pool);
+    pthread_mutex_destroy(&e->lock);
+    oz_free(e);
+    *engine = NULL;
+}
+
+/* ---- telling ---- */
+
+/* Copies what the caller's struct has room for; its struct_size stays. */
+static enum oz_status tell(void *dst, const void *src, size_t src_bytes, const char *what,
+                           struct oz_error *err)
+{
+    size_t bytes;
+    memcpy(&bytes, dst, sizeof bytes);
+    if (bytes < sizeof bytes) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "Set struct_size of the %s before the call.", what);
+    }
+    fill(dst, bytes, src, src_bytes);
+    return OZ_OK;
+}
+
+enum oz_status oz_engine_info(const struct oz_engine *engine, struct oz_model_info *info,
+                              struct oz_error *err)
+{
+    const struct oz_pipeline *p = engine->pipeline;
+    struct oz_model_info full = {.path = p->path,
+                                 .name = p->name,
+                                 .pipeline = p->class_name,
+                                 .width = p->defaults.width,
+                                 .height = p->defaults.height,
+                                 .num_inference_steps = p->defaults.num_inference_steps,
+                                 .true_cfg_scale = p->defaults.true_cfg_scale,
+                                 .negative_prompt = p->defaults.negative_prompt,
+                                 .size_multiple = oz_pipeline_size_multiple(p)};
+    return tell(info, &full, sizeof full, "model info", err);
+}
+
+/* The process's largest resident set, in bytes; 0 where the system does not say. */
+static int64_t peak_resident_bytes(void)
+{
+    char line[256];
+    long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    if (f == NULL) {
+        return 0;
+    }
+    while (fgets(line, sizeof line, f) != NULL) {
+        if (strncmp(line, "VmHWM:", 6) == 0) {
+            kib = strtoll(line + 6, NULL, 10);
+        }
+    }
+    (void)fclose(f);
+    return kib * 1024;
+}
+
+enum oz_status oz_engine_stats(const struct oz_engine *engine, struct oz_stats *stats,
+                               struct oz_error *err)
+{
+    struct oz_engine *e = (struct oz_engine *)(uintptr_t)engine;
+    pthread_mutex_lock(&e->lock);
+    struct oz_stats full = e->stats;
+    pthread_mutex_unlock(&e->lock);
+    full.peak_resident_bytes = peak_resident_bytes();
+    return tell(stats, &full, sizeof full, "stats", err);
+}

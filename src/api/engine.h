@@ -1,0 +1,45 @@
+/* api/engine.h: what the public handles are inside. Internal to src/api. */
+#ifndef OZ_API_ENGINE_H
+#define OZ_API_ENGINE_H
+
+#include <ounce/ounce.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/pool.h"
+#include "dev/device.h"
+#include "ops/trace.h"
+#include "pipe/pipeline.h"
+#include "pipe/task.h"
+
+struct oz_engine {
+    struct oz_pool *pool;
+    struct oz_device *dev;
+    struct oz_pipeline *pipeline;
+    struct oz_trace *trace;
+    int32_t max_batch;
+    oz_progress_fn progress;
+    void *progress_ctx;
+    pthread_mutex_t lock; /* of stats, which other threads may read */
+    struct oz_stats stats;
+};
+
+struct oz_image {
+    int32_t width, height;
+    uint8_t *pixels; /* [height, width, 3] */
+    float *floats;   /* [3, height, width] */
+    char *metadata;  /* JSON; "" for none */
+};
+
+/* Copies a caller's versioned struct over one that holds defaults. OZ_ERR_ARG when its struct_size
+ * was never set. */
+OZ_MUST_USE enum oz_status oz_api_copy_options(void *dst, size_t dst_bytes, const void *src,
+                                               const char *what, struct oz_error *err);
+
+/* An image of that size with metadata; takes `floats` (may be NULL: then white). On failure floats
+ * stay the caller's. */
+OZ_MUST_USE enum oz_status oz_api_image_create(struct oz_image **out, int32_t width, int32_t height,
+                                               float *floats, const char *metadata,
+                                               struct oz_error *err);
+
+#endif

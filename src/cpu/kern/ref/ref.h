@@ -1,0 +1,155 @@
+/*
+ * cpu/kern/ref/ref.h: what the reference kernels share: rows in and out of f32, sums in a fixed
+ * order, scratch memory, and the one matrix product. See ref.inc for the kernels.
+ *
+ * Order of sums: a dot product over K is cut into pieces of OZ_REF_DEPTH; in a piece, term i goes
+ * to partial sum i % 8, the eight are added pairwise (0+4, 2+6, 1+5, 3+7; then those), and the
+ * pieces are added from the first to the last. It depends on K alone.
+ */
+#ifndef OZ_CPU_KERN_REF_REF_H
+#define OZ_CPU_KERN_REF_REF_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/pool.h"
+#include "dev/device.h"
+#include "dev/ops.h"
+#include "num/float.h"
+
+/* ---- the kernels, and the scratch that each needs ---- */
+
+#define OZ_REF(id, member, type, run, scratch)                                  \
+    OZ_MUST_USE enum oz_status run(const struct oz_op_ctx *ctx, const type *a); \
+    size_t scratch(const struct oz_device *dev, const void *args);
+#include "cpu/kern/ref/ref.inc"
+#undef OZ_REF
+
+/* ---- scratch ---- */
+
+/* Adds room for count elements of `size` bytes to *total and gives its offset; 64-byte aligned.
+ * *total becomes SIZE_MAX, and stays so, when the sum overflows. */
+size_t oz_ref_reserve(size_t *total, int64_t count, size_t size);
+
+/* Address at an offset of oz_ref_reserve. */
+static inline void *oz_ref_at(const struct oz_op_ctx *ctx, size_t offset)
+{
+    return (uint8_t *)ctx->scratch + offset;
+}
+
+/* Is there a device that may run, with at least `need` bytes of scratch? */
+OZ_MUST_USE enum oz_status oz_ref_begin(const struct oz_op_ctx *ctx, size_t need);
+
+static inline int64_t oz_ref_threads(const struct oz_device *dev)
+{
+    return oz_pool_threads(dev->pool);
+}
+
+static inline int64_t oz_ref_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t oz_ref_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Grain of a loop over rows of `cols` elements: some 16384 elements, whatever the threads. */
+static inline int64_t oz_ref_grain(int64_t cols)
+{
+    return cols >= 16384 ? 1 : 16384 / oz_ref_max(cols, 1);
+}
+
+/* ---- activations ---- */
+
+/* OZ_ERR_UNSUPPORTED, with a log line that names the format, unless a is NULL or plain F32 or BF16
+ * rows. */
+OZ_MUST_USE enum oz_status oz_ref_check_act(const char *op, const struct oz_act *a);
+
+static inline float *oz_ref_f32(const struct oz_act *a, int64_t row, int64_t col)
+{
+    return (float *)a->data + row * a->stride + col;
+}
+
+static inline uint16_t *oz_ref_bf16(const struct oz_act *a, int64_t row, int64_t col)
+{
+    return (uint16_t *)a->data + row * a->stride + col;
+}
+
+/* Elements [col, col + count) of a row, to f32 and from f32. */
+void oz_ref_load(const struct oz_act *a, int64_t row, int64_t col, int64_t count, float *dst);
+void oz_ref_store(const struct oz_act *a, int64_t row, int64_t col, int64_t count,
+                  const float *src);
+
+/* The modulation vector of a row; NULL when absent. index NULL: row 0. */
+static inline const float *oz_ref_mod(const struct oz_mod *mod, const int32_t *index, int64_t row)
+{
+    return mod->table == NULL ? NULL
+                              : oz_ref_f32(mod->table, index != NULL ? index[row] : 0, mod->col);
+}
+
+/* ---- parameters ---- */
+
+static inline const struct oz_param *oz_ref_param(const struct oz_param *p)
+{
+    return p != NULL && p->name != NULL ? p : NULL;
+}
+
+/* OZ_ERR_INTERNAL unless the parameter is loaded and has this shape; OZ_ERR_UNSUPPORTED for side
+ * planes, which these kernels do not apply. NULL is fine. */
+OZ_MUST_USE enum oz_status oz_ref_check_param(const char *op, const struct oz_param *p,
+                                              int64_t slices, int64_t rows, int64_t cols);
+
+/* A vector [1, n] decoded to dst; returns dst, or NULL when the parameter is absent. */
+const float *oz_ref_vector(const struct oz_param *p, int64_t n, float *dst);
+
+/* ---- numbers ---- */
+
+float oz_ref_fn(enum oz_fn fn, float x);
+void oz_ref_fn_row(enum oz_fn fn, float *x, int64_t count);
+
+/* One piece (see above) of the dot products of x with w[0], w[stride] ... w[(n - 1) stride]. */
+void oz_ref_dots(const float *x, const float *w, int64_t stride, int64_t n, int64_t count,
+                 float *out);
+
+/* ---- the matrix product ---- */
+
+#define OZ_REF_COLS 32    /* output columns of a block: weight rows decoded together */
+#define OZ_REF_ROWS 32    /* output rows of a block */
+#define OZ_REF_BAND 512   /* output rows of a task, which decodes its weight rows once */
+#define OZ_REF_DEPTH 1024 /* terms of a piece of the sum */
+
+/*
+ * y = x W^T of `rows` rows, block by block. `fetch` gives elements [k0, k0 + count) of rows
+ * [row0, row0 + rows) of x: a pointer and the stride between its rows; `room` has space for
+ * OZ_REF_ROWS * OZ_REF_DEPTH elements if it needs any. `store` gets blocks of sums with
+ * OZ_REF_COLS elements between rows; up is NULL without a second weight. Both are called from
+ * several threads for distinct blocks.
+ */
+struct oz_ref_product {
+    int64_t rows, cols, depth;
+    const struct oz_weight *w, *up; /* up may be NULL */
+    int64_t slice;
+    const float *(*fetch)(const void *ctx, int64_t row0, int64_t rows, int64_t k0, int64_t count,
+                          float *room, int64_t *stride);
+    const void *fetch_ctx;
+    void (*store)(const void *ctx, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
+                  const float *y, const float *up);
+    const void *store_ctx;
+    float *scratch; /* oz_ref_product_floats of them */
+};
+
+/* Scratch of a product, in floats. */
+int64_t oz_ref_product_floats(const struct oz_device *dev, int64_t depth, int up);
+
+void oz_ref_product_run(struct oz_pool *pool, const struct oz_ref_product *p);
+
+/* fetch for an activation (fetch_ctx is a struct oz_act). */
+const float *oz_ref_fetch_act(const void *ctx, int64_t row0, int64_t rows, int64_t k0,
+                              int64_t count, float *room, int64_t *stride);
+
+#endif

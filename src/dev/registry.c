@@ -1,0 +1,117 @@
+/*
+ * The list of backends, and opening a device by name: "<backend>", "<backend>:<index>" or "auto"
+ * (the first of the list that opens).
+ */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/names.h"
+#include "dev/backends.h"
+
+/* Best first: "auto" takes the first that opens. */
+static const struct oz_backend *const backends[] = {
+    &oz_cpu_backend,
+};
+
+#define BACKEND_COUNT (sizeof backends / sizeof *backends)
+
+static enum oz_status open_backend(const struct oz_backend *backend, struct oz_device **out,
+                                   int32_t index, uint32_t flags, struct oz_pool *pool,
+                                   struct oz_error *err)
+{
+    if (backend->abi != OZ_BACKEND_ABI) {
+        return OZ_FAIL(
+            err, OZ_ERR_DEVICE,
+            "Backend %s was built for version %u of the device contract; this engine has "
+            "version %u. Install the backend that came with the engine.",
+            backend->name, (unsigned)backend->abi, (unsigned)OZ_BACKEND_ABI);
+    }
+    return backend->open(out, index, flags, pool, err);
+}
+
+static enum oz_status open_first(struct oz_device **out, uint32_t flags, struct oz_pool *pool,
+                                 struct oz_error *err)
+{
+    enum oz_status status = OZ_ERR_DEVICE;
+    for (size_t i = 0; i < BACKEND_COUNT; i++) {
+        status = open_backend(backends[i], out, 0, flags, pool, err);
+        if (status == OZ_OK) {
+            break;
+        }
+    }
+    return status;
+}
+
+static enum oz_status fail_unknown(const char *name, struct oz_error *err)
+{
+    const char *names[BACKEND_COUNT + 1];
+    struct oz_buf list;
+    oz_buf_init(&list, 1024);
+    for (size_t i = 0; i < BACKEND_COUNT; i++) {
+        names[i] = backends[i]->name;
+        oz_buf_printf(&list, "%s, ", names[i]);
+    }
+    names[BACKEND_COUNT] = "auto";
+    oz_buf_puts(&list, "auto");
+    const char *near = oz_names_nearest(name, names, BACKEND_COUNT + 1);
+    enum oz_status status =
+        OZ_FAIL(err, OZ_ERR_ARG, "No device is named \"%s\"%s%s%s. Devices of this build: %s.",
+                name, near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
+                near != NULL ? "\"?" : "", oz_buf_text(&list));
+    oz_buf_deinit(&list);
+    return status;
+}
+
+/* The number behind "<backend>:"; false when it is none. */
+static bool parse_index(const char *text, int32_t *index)
+{
+    char *end = NULL;
+    if (*text < '0' || *text > '9') {
+        return false;
+    }
+    long value = strtol(text, &end, 10);
+    if (*end != '\0' || value > 4095) {
+        return false;
+    }
+    *index = (int32_t)value;
+    return true;
+}
+
+enum oz_status oz_device_open(struct oz_device **out, const char *name, uint32_t flags,
+                              struct oz_pool *pool, struct oz_error *err)
+{
+    *out = NULL;
+    if ((flags & ~OZ_DEVICE_PLAN_ONLY) != 0) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "Device \"%s\": unknown flags 0x%x.", name,
+                       (unsigned)(flags & ~OZ_DEVICE_PLAN_ONLY));
+    }
+    if (strcmp(name, "auto") == 0) {
+        return open_first(out, flags, pool, err);
+    }
+    size_t length = strcspn(name, ":");
+    for (size_t i = 0; i < BACKEND_COUNT; i++) {
+        int32_t index = 0;
+        if (strlen(backends[i]->name) != length || strncmp(backends[i]->name, name, length) != 0) {
+            continue;
+        }
+        if (name[length] == ':' && !parse_index(name + length + 1, &index)) {
+            return OZ_FAIL(err, OZ_ERR_ARG,
+                           "Device \"%s\": a number from 0 is expected behind the colon, as in "
+                           "\"%s:0\".",
+                           name, backends[i]->name);
+        }
+        return open_backend(backends[i], out, index, flags, pool, err);
+    }
+    return fail_unknown(name, err);
+}
+
+void oz_device_close(struct oz_device **dev)
+{
+    if (*dev != NULL) {
+        (*dev)->close(*dev);
+        *dev = NULL;
+    }
+}

@@ -1,0 +1,569 @@
+#include "pipe/generate.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "ops/ops.h"
+#include "text/template.h"
+
+/* One call of oz_run_generate. */
+struct run {
+    const struct oz_run *args;
+    const struct oz_pipeline *p;
+    struct oz_device *dev;
+    struct oz_error *err;
+    struct oz_run_stats *stats;
+
+    struct oz_sequence *sequences; /* [count] */
+    int32_t count, joined, done;
+    struct oz_sequence **active; /* [max_batch] */
+    int32_t active_count, max_batch;
+    int64_t steps_done, steps_total;
+    int32_t texts_done, texts_total;
+
+    float *timesteps; /* host, distinct */
+    int64_t timestep_count;
+    struct oz_act *mod_acts;
+    struct oz_qwen_image_mod mod;
+    struct oz_batch batch;
+
+    void *step_memory, *plan_memory;
+    struct oz_arena step, plan;
+    size_t plan_mark; /* the composition's part begins here */
+    float *device_timesteps, *channel_scale, *channel_shift;
+    void *text_host; /* staging of the text encoder's inputs */
+    float **pictures;
+};
+
+static struct oz_exec begin(struct run *r, enum oz_exec_mode mode, struct oz_arena *step)
+{
+    struct oz_exec x;
+    oz_exec_init(&x, r->dev, mode, step, r->err);
+    if (mode == OZ_EXEC_RUN) {
+        x.trace = r->args->trace;
+        x.dump = r->args->dump;
+        x.dump_ctx = r->args->dump_ctx;
+    }
+    return x;
+}
+
+static enum oz_status finish(struct run *r, struct oz_exec *x)
+{
+    if (x->status == OZ_OK && x->mode == OZ_EXEC_RUN) {
+        x->status = r->dev->wait(r->dev, x->queue, r->err);
+    }
+    return x->status;
+}
+
+static enum oz_status report(const struct run *r, enum oz_stage stage, int32_t picture,
+                             int64_t done, int64_t total)
+{
+    struct oz_progress p = {.struct_size = sizeof p,
+                            .stage = stage,
+                            .picture = picture,
+                            .done = done,
+                            .total = total};
+    if (r->args->progress != NULL && r->args->progress(r->args->progress_ctx, &p) != 0) {
+        return OZ_FAIL(r->err, OZ_ERR_CANCELLED, "Interrupted; nothing was written.");
+    }
+    return OZ_OK;
+}
+
+/* ---- text ---- */
+
+/* Encodes one branch's tokens and writes the kept rows to the sequence. */
+static void encode_text(struct oz_exec *x, struct run *r, struct oz_sequence *s, int branch)
+{
+    const struct oz_qwen25_vl *m = &r->p->text_encoder;
+    int32_t rows = (int32_t)s->tokens[branch].count;
+    int64_t pairs = m->config.head_dim / 2;
+    int32_t drop = (int32_t)(rows - s->text_rows[branch]);
+    size_t mark = oz_exec_mark(x);
+    int32_t *ids = oz_exec_push(x, (size_t)rows * sizeof *ids);
+    int32_t *device_offsets = oz_exec_push(x, 2 * sizeof *device_offsets);
+    struct oz_act cosine = oz_exec_act(x, rows, pairs);
+    struct oz_act sine = oz_exec_act(x, rows, pairs);
+    struct oz_act out = oz_exec_act(x, rows, m->config.hidden);
+    const int32_t offsets[2] = {0, rows};
+    struct oz_ragged sequences = {
+        .count = 1, .offsets = offsets, .device_offsets = device_offsets};
+    if (x->mode == OZ_EXEC_RUN) {
+        float *cos_host = r->text_host;
+        float *sin_host = cos_host + rows * pairs;
+        int32_t *positions = (int32_t *)(void *)(sin_host + rows * pairs);
+        oz_qwen25_vl_text_positions(&sequences, positions);
+        oz_qwen25_vl_rope(&m->config, positions, rows, cos_host, sin_host);
+        oz_exec_upload(x, ids, s->tokens[branch].ids, (size_t)rows * sizeof *ids);
+        oz_exec_upload(x, device_offsets, offsets, sizeof offsets);
+        oz_exec_upload(x, cosine.data, cos_host, (size_t)(rows * pairs) * sizeof(float));
+        oz_exec_upload(x, sine.data, sin_host, (size_t)(rows * pairs) * sizeof(float));
+    }
+    oz_qwen25_vl_forward(x, m,
+                         &(struct oz_qwen25_vl_batch){.rows = rows,
+                                                      .ids = ids,
+                                                      .sequences = &sequences,
+                                                      .cosine = &cosine,
+                                                      .sine = &sine},
+                         &out);
+    struct oz_act kept = oz_act_rows(&out, drop, rows - drop);
+    x->label = "prompt_embeds";
+    oz_op_act_quant(
+        x, &(struct oz_act_quant_args){.x = &kept, .out = &s->text[branch], .rows = rows - drop});
+    oz_exec_reset(x, mark);
+}
+
+/* Host bytes of the staging that encode_text uses. */
+static size_t text_host_bytes(const struct run *r)
+{
+    size_t most = 0;
+    for (int32_t i = 0; i < r->count; i++) {
+        for (int j = 0; j < r->sequences[i].branches; j++) {
+            size_t rows = r->sequences[i].tokens[j].count;
+            most = rows > most ? rows : most;
+        }
+    }
+    size_t pairs = (size_t)r->p->text_encoder.config.head_dim / 2;
+    return most * (2 * pairs * sizeof(float) + 3 * sizeof(int32_t));
+}
+
+static enum oz_status join(struct run *r)
+{
+    struct oz_sequence *s = &r->sequences[r->joined];
+    double start = oz_clock_seconds();
+    OZ_TRY(oz_sequence_join(s, r->p, r->err));
+    for (int j = 0; j < s->branches; j++) {
+        struct oz_exec x = begin(r, OZ_EXEC_RUN, &r->step);
+        encode_text(&x, r, s, j);
+        OZ_TRY(finish(r, &x));
+        if (r->args->hooks != NULL && r->args->hooks->text != NULL) {
+            r->args->hooks->text(r->args->hooks->ctx, s, j);
+        }
+        OZ_TRY(report(r, OZ_STAGE_TEXT, s->index, ++r->texts_done, r->texts_total));
+    }
+    r->active[r->active_count++] = s;
+    r->joined++;
+    r->stats->text_s += oz_clock_seconds() - start;
+    return OZ_OK;
+}
+
+/* ---- the modulation table ---- */
+
+/* The distinct timesteps of all schedules; every sequence learns its rows. */
+static enum oz_status collect_timesteps(struct run *r)
+{
+    size_t most = 0;
+    for (int32_t i = 0; i < r->count; i++) {
+        most += (size_t)r->sequences[i].task.steps;
+    }
+    r->timesteps = oz_alloc_zero(most, sizeof *r->timesteps);
+    r->mod_acts = oz_alloc_zero(2 * (size_t)r->p->transformer.config.layers, sizeof *r->mod_acts);
+    if (r->timesteps == NULL || r->mod_acts == NULL) {
+        return OZ_FAIL_NOMEM(r->err, "schedules");
+    }
+    for (int32_t i = 0; i < r->count; i++) {
+        struct oz_sequence *s = &r->sequences[i];
+        for (int32_t k = 0; k < s->task.steps; k++) {
+            int64_t row = 0;
+            while (row < r->timestep_count && r->timesteps[row] != s->sigmas[k]) {
+                row++;
+            }
+            if (row == r->timestep_count) {
+                r->timesteps[r->timestep_count++] = s->sigmas[k];
+            }
+            s->mod_rows[k] = (int32_t)row;
+        }
+    }
+    return OZ_OK;
+}
+
+/* The part of the plan arena that lives as long as the run. */
+static enum oz_status lay_out_plan(struct run *r, struct oz_arena *plan)
+{
+    void *memory[3];
+    size_t channels = (size_t)r->p->vae.config.z_dim * sizeof(float);
+    OZ_TRY(oz_arena_push(plan, (size_t)r->timestep_count * sizeof(float), &memory[0]));
+    OZ_TRY(oz_arena_push(plan, channels, &memory[1]));
+    OZ_TRY(oz_arena_push(plan, channels, &memory[2]));
+    r->device_timesteps = memory[0];
+    r->channel_scale = memory[1];
+    r->channel_shift = memory[2];
+    OZ_TRY(oz_qwen_image_mod_init(&r->mod, &r->p->transformer, r->timestep_count, r->mod_acts,
+                                  plan));
+    r->plan_mark = oz_arena_mark(plan);
+    return OZ_OK;
+}
+
+static enum oz_status fill_plan(struct run *r)
+{
+    const struct oz_qwen_vae_config *vae = &r->p->vae.config;
+    size_t channels = (size_t)vae->z_dim * sizeof(float);
+    double start = oz_clock_seconds();
+    struct oz_exec x = begin(r, OZ_EXEC_RUN, &r->step);
+    oz_exec_upload(&x, r->device_timesteps, r->timesteps,
+                   (size_t)r->timestep_count * sizeof(float));
+    oz_exec_upload(&x, r->channel_scale, vae->latents_std, channels);
+    oz_exec_upload(&x, r->channel_shift, vae->latents_mean, channels);
+    oz_qwen_image_mod_fill(&x, &r->p->transformer, &r->mod, r->device_timesteps);
+    enum oz_status status = finish(r, &x);
+    r->stats->denoise_s += oz_clock_seconds() - start;
+    return status;
+}
+
+/* ---- decoding ---- */
+
+/* Latents to pixels [height * width, 3], nominally in [-1, 1]. */
+static void decode(struct oz_exec *x, struct run *r, const struct oz_sequence *s,
+                   struct oz_act *pixels)
+{
+    const struct oz_qwen_image_config *c = &r->p->transformer.config;
+    size_t mark = oz_exec_mark(x);
+    struct oz_act latent =
+        oz_exec_act(x, (int64_t)s->latent_height * s->latent_width, c->out_channels);
+    x->label = "decode";
+    oz_op_unpatch(x, &(struct oz_unpatch_args){.tokens = &s->latents,
+                                               .order = OZ_PATCH_CYX,
+                                               .channels = c->out_channels,
+                                               .frames = 1,
+                                               .height = s->latent_height,
+                                               .width = s->latent_width,
+                                               .patch = c->patch_size,
+                                               .channel_scale = r->channel_scale,
+                                               .channel_shift = r->channel_shift,
+                                               .out = &latent,
+                                               .channel_last = true});
+    oz_qwen_vae_decode(x, &r->p->vae, &latent, 1, s->latent_height, s->latent_width, pixels);
+    oz_exec_reset(x, mark);
+}
+
+/* [-1, 1] channel-last to 0..1 channel-first. */
+static void to_picture(const float *pixels, int64_t count, float *picture)
+{
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t c = 0; c < 3; c++) {
+            float v = fminf(fmaxf(pixels[3 * i + c], -1.0F), 1.0F);
+            v = v * 0.5F + 0.5F;
+            picture[c * count + i] = fminf(fmaxf(v, 0.0F), 1.0F);
+        }
+    }
+}
+
+static enum oz_status deliver(struct run *r, struct oz_sequence *s)
+{
+    int64_t count = (int64_t)s->task.width * s->task.height;
+    size_t bytes = 3 * (size_t)count * sizeof(float);
+    double start = oz_clock_seconds();
+    float *host = oz_alloc(bytes);
+    float *picture = oz_alloc(bytes);
+    enum oz_status status = OZ_OK;
+    if (host == NULL || picture == NULL) {
+        status = OZ_FAIL_NOMEM(r->err, "a picture");
+    } else {
+        struct oz_exec x = begin(r, OZ_EXEC_RUN, &r->step);
+        size_t mark = oz_exec_mark(&x);
+        struct oz_act pixels = oz_exec_act(&x, count, 3);
+        decode(&x, r, s, &pixels);
+        if (oz_exec_ok(&x)) {
+            x.status = r->dev->download(r->dev, NULL, host, pixels.data, bytes, r->err);
+        }
+        status = finish(r, &x);
+        oz_exec_reset(&x, mark);
+    }
+    if (status == OZ_OK) {
+        to_picture(host, count, picture);
+        r->pictures[s->index] = picture;
+        picture = NULL;
+        r->done++;
+        r->stats->pictures++;
+        status = report(r, OZ_STAGE_DECODE, s->index, r->done, r->count);
+    }
+    oz_free(host);
+    oz_free(picture);
+    oz_sequence_leave(s, r->dev);
+    r->stats->decode_s += oz_clock_seconds() - start;
+    return status;
+}
+
+/* ---- measuring ---- */
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Step bytes of text, modulation and decoding. */
+static enum oz_status measure_stages(struct run *r, size_t *bytes)
+{
+    struct oz_arena step;
+    oz_arena_init_measure(&step, "step");
+    struct oz_exec x = begin(r, OZ_EXEC_MEASURE, &step);
+    oz_qwen_image_mod_fill(&x, &r->p->transformer, &r->mod, r->device_timesteps);
+    for (int32_t i = 0; i < r->count && oz_exec_ok(&x); i++) {
+        struct oz_sequence *s = &r->sequences[i];
+        for (int j = 0; j < s->branches; j++) {
+            encode_text(&x, r, s, j);
+        }
+        size_t mark = oz_exec_mark(&x);
+        struct oz_act pixels = oz_exec_act(&x, (int64_t)s->task.width * s->task.height, 3);
+        decode(&x, r, s, &pixels);
+        oz_exec_reset(&x, mark);
+    }
+    *bytes = most(*bytes, step.peak_bytes);
+    return x.status;
+}
+
+/* Step and plan bytes of one composition. */
+static enum oz_status measure_composition(struct run *r, struct oz_sequence **members,
+                                          int32_t count, struct oz_run_bytes *bytes)
+{
+    struct oz_arena step;
+    struct oz_arena plan;
+    oz_arena_init_measure(&step, "step");
+    oz_arena_init_measure(&plan, "plan");
+    struct oz_exec x = begin(r, OZ_EXEC_MEASURE, &step);
+    oz_batch_compose(&x, &r->batch, members, count, &plan);
+    oz_batch_step(&x, &r->batch);
+    bytes->step = most(bytes->step, step.peak_bytes);
+    bytes->plan = most(bytes->plan, plan.peak_bytes);
+    return x.status;
+}
+
+/* Shapes of a sequence that has not joined yet, for measuring: addresses that are not followed. */
+static void sketch(const struct run *r, struct oz_sequence *s)
+{
+    const struct oz_qwen_image_config *c = &r->p->transformer.config;
+    int64_t pairs = c->head_dim / 2;
+    s->latents = oz_act_f32(NULL, s->image_rows, c->in_channels);
+    s->image_cos = s->image_sin = oz_act_f32(NULL, s->image_rows, pairs);
+    for (int j = 0; j < s->branches; j++) {
+        s->text[j] = oz_act_f32(NULL, s->text_rows[j], c->text_dim);
+        s->text_cos[j] = s->text_sin[j] = oz_act_f32(NULL, s->text_rows[j], pairs);
+    }
+}
+
+/* Walks through the run's compositions: first come, first served, at most max_batch together. */
+static enum oz_status measure_compositions(struct run *r, struct oz_run_bytes *bytes)
+{
+    int32_t joined = 0;
+    int32_t count = 0;
+    struct oz_sequence **members = r->active;
+    enum oz_status status = OZ_OK;
+    do {
+        while (count < r->max_batch && joined < r->count) {
+            members[count++] = &r->sequences[joined++];
+        }
+        int32_t steps = members[0]->task.steps - members[0]->step;
+        size_t sequences = 0;
+        for (int32_t i = 0; i < count; i++) {
+            int32_t left = members[i]->task.steps - members[i]->step;
+            steps = left < steps ? left : steps;
+            sequences += oz_sequence_bytes(members[i], r->p);
+        }
+        bytes->sequences = most(bytes->sequences, sequences);
+        status = measure_composition(r, members, count, bytes);
+        int32_t kept = 0;
+        for (int32_t i = 0; i < count; i++) {
+            members[i]->step += steps;
+            if (members[i]->step < members[i]->task.steps) {
+                members[kept++] = members[i];
+            }
+        }
+        count = kept;
+    } while (status == OZ_OK && (count > 0 || joined < r->count));
+    for (int32_t i = 0; i < r->count; i++) {
+        r->sequences[i].step = 0;
+    }
+    return status;
+}
+
+static enum oz_status init_batch(struct run *r)
+{
+    int64_t image_rows = 0;
+    int64_t text_rows = 0;
+    for (int32_t i = 0; i < r->count; i++) { /* any max_batch of them may meet */
+        const struct oz_sequence *s = &r->sequences[i];
+        int64_t image = s->image_rows * s->branches;
+        int64_t text = s->text_rows[0] + s->text_rows[1];
+        image_rows = image > image_rows ? image : image_rows;
+        text_rows = text > text_rows ? text : text_rows;
+    }
+    if (image_rows > INT32_MAX / r->max_batch || text_rows > INT32_MAX / r->max_batch) {
+        return OZ_FAIL(r->err, OZ_ERR_ARG, "A batch of %d such pictures has too many tokens.",
+                       r->max_batch);
+    }
+    OZ_TRY(oz_batch_init(&r->batch, r->p, r->max_batch, image_rows * r->max_batch,
+                         text_rows * r->max_batch, r->err));
+    r->batch.mod = &r->mod;
+    r->batch.hooks = r->args->hooks != NULL && r->args->hooks->batch.prediction != NULL
+                         ? &r->args->hooks->batch
+                         : NULL;
+    return OZ_OK;
+}
+
+/* Says first what everything takes, then takes it. */
+static enum oz_status reserve(struct run *r)
+{
+    struct oz_run_bytes bytes = {0};
+    struct oz_arena fixed;
+    oz_arena_init_measure(&fixed, "plan");
+    if (lay_out_plan(r, &fixed) != OZ_OK) {
+        return OZ_FAIL_NOMEM(r->err, "the plan");
+    }
+    for (int32_t i = 0; i < r->count; i++) {
+        sketch(r, &r->sequences[i]);
+    }
+    OZ_TRY(measure_stages(r, &bytes.step));
+    OZ_TRY(measure_compositions(r, &bytes));
+    bytes.plan += fixed.used_bytes;
+    r->stats->measured = bytes;
+    OZ_TRY(r->dev->alloc(r->dev, bytes.step, &r->step_memory, r->err));
+    OZ_TRY(r->dev->alloc(r->dev, bytes.plan, &r->plan_memory, r->err));
+    oz_arena_init_view(&r->step, "step", r->step_memory, bytes.step, r->dev->host_memory);
+    oz_arena_init_view(&r->plan, "plan", r->plan_memory, bytes.plan, r->dev->host_memory);
+    r->text_host = oz_alloc(text_host_bytes(r));
+    if (r->text_host == NULL) {
+        return OZ_FAIL_NOMEM(r->err, "the text encoder's positions");
+    }
+    if (lay_out_plan(r, &r->plan) != OZ_OK) {
+        return OZ_FAIL_NOMEM(r->err, "the plan");
+    }
+    return OZ_OK;
+}
+
+/* ---- running ---- */
+
+/* Steps until a member is done. Nothing in here allocates. */
+static enum oz_status step_until_leave(struct run *r, struct oz_exec *x)
+{
+    uint64_t allocs = oz_alloc_calls();
+    bool leaves = false;
+    enum oz_status status = OZ_OK;
+    while (!leaves && status == OZ_OK) {
+        oz_batch_step(x, &r->batch);
+        status = finish(r, x);
+        for (int32_t i = 0; i < r->active_count && status == OZ_OK; i++) {
+            leaves = leaves || r->active[i]->step == r->active[i]->task.steps;
+            r->steps_done++;
+        }
+        if (status == OZ_OK) {
+            status = report(r, OZ_STAGE_DENOISE, -1, r->steps_done, r->steps_total);
+        }
+    }
+    r->stats->loop_allocs += oz_alloc_calls() - allocs;
+    return status;
+}
+
+static enum oz_status denoise(struct run *r)
+{
+    double start = oz_clock_seconds();
+    struct oz_exec x = begin(r, OZ_EXEC_RUN, &r->step);
+    oz_arena_reset(&r->plan, r->plan_mark);
+    oz_batch_compose(&x, &r->batch, r->active, r->active_count, &r->plan);
+    enum oz_status status = finish(r, &x);
+    if (status == OZ_OK) {
+        status = step_until_leave(r, &x);
+    }
+    r->stats->denoise_s += oz_clock_seconds() - start;
+    return status;
+}
+
+/* Decodes those that are done; the others stay in their order. */
+static enum oz_status deliver_done(struct run *r)
+{
+    int32_t kept = 0;
+    enum oz_status status = OZ_OK;
+    for (int32_t i = 0; i < r->active_count; i++) {
+        struct oz_sequence *s = r->active[i];
+        if (s->step < s->task.steps || status != OZ_OK) {
+            r->active[kept++] = s;
+        } else {
+            status = deliver(r, s);
+        }
+    }
+    r->active_count = kept;
+    return status;
+}
+
+static enum oz_status run_all(struct run *r)
+{
+    OZ_TRY(reserve(r));
+    OZ_TRY(fill_plan(r));
+    size_t held = 0;
+    while (r->done < r->count) {
+        while (r->active_count < r->max_batch && r->joined < r->count) {
+            OZ_TRY(join(r));
+        }
+        held = 0;
+        for (int32_t i = 0; i < r->active_count; i++) {
+            held += r->active[i]->arena.peak_bytes;
+        }
+        r->stats->used.sequences = most(r->stats->used.sequences, held);
+        OZ_TRY(denoise(r));
+        OZ_TRY(deliver_done(r));
+    }
+    r->stats->used.step = r->step.peak_bytes;
+    r->stats->used.plan = r->plan.peak_bytes;
+    r->stats->steps = r->steps_done;
+    return OZ_OK;
+}
+
+static enum oz_status start(struct run *r, const struct oz_task *tasks)
+{
+    r->sequences = oz_alloc_zero((size_t)r->count, sizeof *r->sequences);
+    r->active = oz_alloc_zero((size_t)r->max_batch, sizeof *r->active);
+    if (r->sequences == NULL || r->active == NULL) {
+        return OZ_FAIL_NOMEM(r->err, "the requests");
+    }
+    for (int32_t i = 0; i < r->count; i++) {
+        OZ_TRY(oz_sequence_init(&r->sequences[i], r->p, &tasks[i], i, r->err));
+        r->steps_total += tasks[i].steps;
+        r->texts_total += r->sequences[i].branches;
+    }
+    OZ_TRY(collect_timesteps(r));
+    return init_batch(r);
+}
+
+static void clean_up(struct run *r, enum oz_status status)
+{
+    for (int32_t i = 0; i < r->count && r->sequences != NULL; i++) {
+        oz_sequence_deinit(&r->sequences[i], r->dev);
+        if (status != OZ_OK) {
+            oz_free(r->pictures[i]);
+            r->pictures[i] = NULL;
+        }
+    }
+    oz_batch_deinit(&r->batch);
+    oz_arena_deinit(&r->step);
+    oz_arena_deinit(&r->plan);
+    r->dev->free(r->dev, r->step_memory);
+    r->dev->free(r->dev, r->plan_memory);
+    oz_free(r->text_host);
+    oz_free(r->mod_acts);
+    oz_free(r->timesteps);
+    oz_free((void *)r->active);
+    oz_free(r->sequences);
+}
+
+enum oz_status oz_run_generate(const struct oz_run *args, const struct oz_task *tasks,
+                               int32_t count, float **pictures, struct oz_run_stats *stats,
+                               struct oz_error *err)
+{
+    *stats = (struct oz_run_stats){0};
+    memset((void *)pictures, 0, (size_t)count * sizeof *pictures);
+    struct run r = {.args = args,
+                    .p = args->pipeline,
+                    .dev = args->pipeline->dev,
+                    .err = err,
+                    .stats = stats,
+                    .count = count,
+                    .max_batch = args->max_batch < count ? args->max_batch : count,
+                    .pictures = pictures};
+    enum oz_status status = start(&r, tasks);
+    if (status == OZ_OK) {
+        status = run_all(&r);
+    }
+    clean_up(&r, status);
+    return status;
+}

@@ -1,0 +1,384 @@
+#include "pipe/pipeline.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/names.h"
+#include "text/template.h"
+
+#define MAX_CONFIG_BYTES (1U << 20)
+
+static const struct {
+    const char *name, *class_name;
+    const char *stems[3];
+} kinds[OZ_COMPONENT_COUNT] = {
+    [OZ_COMPONENT_TEXT_ENCODER] = {"text_encoder",
+                                   "Qwen2_5_VLForConditionalGeneration",
+                                   {"model", NULL}},
+    [OZ_COMPONENT_TRANSFORMER] = {"transformer",
+                                  "QwenImageTransformer2DModel",
+                                  {"diffusion_pytorch_model", NULL}},
+    [OZ_COMPONENT_VAE] = {"vae", "AutoencoderKLQwenImage", {"diffusion_pytorch_model", NULL}},
+};
+
+/* A JSON file of the model: path in fresh memory, and its document. */
+static enum oz_status read_json(const char *folder, const char *file, char **path,
+                                struct oz_json **json, struct oz_error *err)
+{
+    *json = NULL;
+    *path = oz_file_join(folder, file);
+    if (*path == NULL) {
+        return OZ_FAIL_NOMEM(err, file);
+    }
+    return oz_json_parse_file(json, *path, MAX_CONFIG_BYTES, err);
+}
+
+/* ---- model_index.json ---- */
+
+static enum oz_status check_index_class(const char *path, const struct oz_json *json,
+                                        struct oz_error *err)
+{
+    const char *class_name;
+    OZ_TRY(oz_json_get_string(json, "_class_name", "", &class_name, path, err));
+    if (strcmp(class_name, "QwenImagePipeline") != 0) {
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                       "%s: the pipeline is \"%s\"; this version runs QwenImagePipeline.", path,
+                       class_name);
+    }
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        const char *found =
+            oz_json_string(oz_json_at(oz_json_get(json, kinds[i].name), 1), "absent");
+        if (strcmp(found, kinds[i].class_name) != 0) {
+            return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                           "%s: the component %s is %s; this version runs %s there.", path,
+                           kinds[i].name, found, kinds[i].class_name);
+        }
+    }
+    return OZ_OK;
+}
+
+static enum oz_status read_index(const char *folder, struct oz_error *err)
+{
+    char *path = oz_file_join(folder, "model_index.json");
+    if (path == NULL) {
+        return OZ_FAIL_NOMEM(err, folder);
+    }
+    bool there = oz_file_exists(path);
+    oz_free(path);
+    if (!there) {
+        return OZ_FAIL(err, OZ_ERR_NO_MODEL,
+                       "%s is no model folder: it has no model_index.json. Give the folder that "
+                       "holds transformer/, text_encoder/, vae/ and tokenizer/.",
+                       folder);
+    }
+    struct oz_json *json;
+    enum oz_status status = read_json(folder, "model_index.json", &path, &json, err);
+    if (status == OZ_OK) {
+        status = check_index_class(path, json, err);
+    }
+    oz_json_free(json);
+    oz_free(path);
+    return status;
+}
+
+/* ---- ounce.json ---- */
+
+static enum oz_status apply_defaults(struct oz_pipeline *p, const char *path,
+                                     const struct oz_json *json, struct oz_error *err)
+{
+    static const char *const known[] = {"name",           "width",           "height",
+                                        "true_cfg_scale", "negative_prompt", "num_inference_steps"};
+    for (void *it = oz_json_first(json); it != NULL; it = oz_json_next(json, it)) {
+        bool found = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+            found = found || strcmp(known[i], oz_json_key(it)) == 0;
+        }
+        if (!found) {
+            const char *near =
+                oz_names_nearest(oz_json_key(it), known, sizeof known / sizeof *known);
+            return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: the key \"%s\" is not known%s%s%s.", path,
+                           oz_json_key(it), near != NULL ? "; did you mean \"" : "",
+                           near != NULL ? near : "", near != NULL ? "\"?" : "");
+        }
+    }
+    int64_t width;
+    int64_t height;
+    int64_t steps;
+    const char *name;
+    const char *negative;
+    struct oz_pipeline_defaults *d = &p->defaults;
+    OZ_TRY(oz_json_get_integer(json, "width", d->width, 16, 65536, &width, path, err));
+    OZ_TRY(oz_json_get_integer(json, "height", d->height, 16, 65536, &height, path, err));
+    OZ_TRY(oz_json_get_integer(json, "num_inference_steps", d->num_inference_steps, 1, 10000,
+                               &steps, path, err));
+    OZ_TRY(oz_json_get_number(json, "true_cfg_scale", d->true_cfg_scale, &d->true_cfg_scale, path,
+                              err));
+    OZ_TRY(oz_json_get_string(json, "name", NULL, &name, path, err));
+    OZ_TRY(oz_json_get_string(json, "negative_prompt", NULL, &negative, path, err));
+    d->width = (int32_t)width;
+    d->height = (int32_t)height;
+    d->num_inference_steps = (int32_t)steps;
+    if (name != NULL) {
+        oz_free(p->name);
+        p->name = oz_strdup(name);
+    }
+    if (negative != NULL) {
+        oz_free(d->negative_prompt);
+        d->negative_prompt = oz_strdup(negative);
+    }
+    return p->name != NULL && d->negative_prompt != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, path);
+}
+
+/* The family's defaults, overridden by the model's own ounce.json. */
+static enum oz_status read_defaults(struct oz_pipeline *p, struct oz_error *err)
+{
+    size_t n = strlen(p->path);
+    while (n > 1 && p->path[n - 1] == '/') {
+        n--;
+    }
+    size_t begin = n;
+    while (begin > 0 && p->path[begin - 1] != '/') {
+        begin--;
+    }
+    p->name = oz_strndup(p->path + begin, n - begin);
+    p->defaults = (struct oz_pipeline_defaults){.width = 1024,
+                                                .height = 1024,
+                                                .num_inference_steps = 50,
+                                                .true_cfg_scale = 4.0,
+                                                .negative_prompt = oz_strdup(" ")};
+    char *path = oz_file_join(p->path, "ounce.json");
+    if (path == NULL || p->name == NULL || p->defaults.negative_prompt == NULL) {
+        oz_free(path);
+        return OZ_FAIL_NOMEM(err, "the model's defaults");
+    }
+    enum oz_status status = OZ_OK;
+    if (oz_file_exists(path)) {
+        struct oz_json *json;
+        status = oz_json_parse_file(&json, path, MAX_CONFIG_BYTES, err);
+        if (status == OZ_OK) {
+            status = apply_defaults(p, path, json, err);
+        }
+        oz_json_free(json);
+    }
+    oz_free(path);
+    return status;
+}
+
+/* ---- components ---- */
+
+static enum oz_status build_text_encoder(struct oz_pipeline *p, struct oz_component *c,
+                                         const struct oz_json *json, const char *path,
+                                         struct oz_error *err)
+{
+    struct oz_qwen25_vl_config config;
+    char prefix[OZ_QWEN25_VL_PREFIX_BYTES];
+    OZ_TRY(oz_qwen25_vl_config_read(&config, json, path, err));
+    OZ_TRY(oz_qwen25_vl_find_prefix(c->ckpt, prefix, err));
+    OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen25_vl_host_bytes(&config), err));
+    return oz_qwen25_vl_build(&p->text_encoder, &config, &c->host, &c->table, prefix, err);
+}
+
+static enum oz_status build_transformer(struct oz_pipeline *p, struct oz_component *c,
+                                        const struct oz_json *json, const char *path,
+                                        struct oz_error *err)
+{
+    struct oz_qwen_image_config config;
+    OZ_TRY(oz_qwen_image_config_read(&config, json, path, err));
+    OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen_image_host_bytes(&config), err));
+    return oz_qwen_image_build(&p->transformer, &config, &c->host, &c->table, err);
+}
+
+static enum oz_status build_vae(struct oz_pipeline *p, struct oz_component *c,
+                                const struct oz_json *json, const char *path, struct oz_error *err)
+{
+    struct oz_qwen_vae_config config;
+    OZ_TRY(oz_qwen_vae_config_read(&config, json, path, err));
+    OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen_vae_host_bytes(&config), err));
+    return oz_qwen_vae_build(&p->vae, &config, &c->host, &c->table, false, err);
+}
+
+static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id id,
+                                     struct oz_error *err)
+{
+    struct oz_component *c = &p->components[id];
+    struct oz_json *json = NULL;
+    char *path = NULL;
+    c->name = kinds[id].name;
+    c->class_name = kinds[id].class_name;
+    c->folder = oz_file_join(p->path, c->name);
+    if (c->folder == NULL) {
+        return OZ_FAIL_NOMEM(err, c->name);
+    }
+    enum oz_status status = read_json(c->folder, "config.json", &path, &json, err);
+    if (status == OZ_OK) {
+        status = oz_ckpt_open(&c->ckpt, c->folder, kinds[id].stems, err);
+    }
+    if (status == OZ_OK) {
+        switch (id) {
+        case OZ_COMPONENT_TEXT_ENCODER:
+            status = build_text_encoder(p, c, json, path, err);
+            break;
+        case OZ_COMPONENT_TRANSFORMER: status = build_transformer(p, c, json, path, err); break;
+        case OZ_COMPONENT_VAE: status = build_vae(p, c, json, path, err); break;
+        case OZ_COMPONENT_COUNT: break;
+        }
+    }
+    oz_json_free(json);
+    oz_free(path);
+    OZ_TRY(status);
+    return oz_match_create(&c->match, c->ckpt, &c->table, err);
+}
+
+static enum oz_status open_scheduler(struct oz_pipeline *p, struct oz_error *err)
+{
+    struct oz_json *json = NULL;
+    char *path = NULL;
+    enum oz_status status =
+        read_json(p->path, "scheduler/scheduler_config.json", &path, &json, err);
+    if (status == OZ_OK) {
+        status = oz_sched_flow_config_read(&p->scheduler, json, path, err);
+    }
+    oz_json_free(json);
+    oz_free(path);
+    return status;
+}
+
+static enum oz_status open_tokenizer(struct oz_pipeline *p, struct oz_error *err)
+{
+    char *folder = oz_file_join(p->path, "tokenizer");
+    if (folder == NULL) {
+        return OZ_FAIL_NOMEM(err, "a path");
+    }
+    enum oz_status status = oz_tokenizer_open(&p->tokenizer, folder, err);
+    oz_free(folder);
+    OZ_TRY(status);
+    int32_t vocabulary = p->text_encoder.config.vocab;
+    if (oz_tokenizer_count(p->tokenizer) > vocabulary) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT,
+                       "%s: the tokenizer has %d tokens, the text encoder only %d.", p->path,
+                       oz_tokenizer_count(p->tokenizer), vocabulary);
+    }
+    return OZ_OK;
+}
+
+/* Components must fit each other. */
+static enum oz_status check_fit(const struct oz_pipeline *p, struct oz_error *err)
+{
+    const struct oz_qwen_image_config *t = &p->transformer.config;
+    if (p->text_encoder.config.hidden != t->text_dim) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT,
+                       "%s: the text encoder gives %d features, the transformer takes %d.", p->path,
+                       p->text_encoder.config.hidden, t->text_dim);
+    }
+    if (p->vae.config.z_dim != t->out_channels) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT,
+                       "%s: the VAE has %d latent channels, the transformer %d.", p->path,
+                       p->vae.config.z_dim, t->out_channels);
+    }
+    return OZ_OK;
+}
+
+static enum oz_status open_all(struct oz_pipeline *p, struct oz_error *err)
+{
+    OZ_TRY(read_index(p->path, err));
+    OZ_TRY(read_defaults(p, err));
+    OZ_TRY(open_scheduler(p, err));
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        OZ_TRY(open_component(p, (enum oz_component_id)i, err));
+    }
+    OZ_TRY(open_tokenizer(p, err));
+    return check_fit(p, err);
+}
+
+enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder, struct oz_error *err)
+{
+    *out = NULL;
+    struct oz_pipeline *p = oz_alloc_zero(1, sizeof *p);
+    if (p == NULL) {
+        return OZ_FAIL_NOMEM(err, folder);
+    }
+    p->class_name = "QwenImagePipeline";
+    p->path = oz_strdup(folder);
+    enum oz_status status = p->path != NULL ? open_all(p, err) : OZ_FAIL_NOMEM(err, folder);
+    if (status != OZ_OK) {
+        oz_pipeline_close(&p);
+        return status;
+    }
+    *out = p;
+    return OZ_OK;
+}
+
+int32_t oz_pipeline_size_multiple(const struct oz_pipeline *p)
+{
+    return p->transformer.config.patch_size << (p->vae.config.levels - 1);
+}
+
+/* One pass over all components: measuring, or for real. */
+static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz_progress_fn fn,
+                               void *ctx, struct oz_error *err)
+{
+    int64_t done = 0;
+    int64_t total = 0;
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        total += oz_load_bytes(p->components[i].match);
+    }
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        struct oz_component *c = &p->components[i];
+        c->loaded = (struct oz_load_stats){0};
+        OZ_TRY(oz_load_component(&(struct oz_load_args){.match = c->match,
+                                                        .dev = p->dev,
+                                                        .model = model,
+                                                        .progress = fn,
+                                                        .progress_ctx = ctx,
+                                                        .done_bytes = &done,
+                                                        .total_bytes = total,
+                                                        .stats = &c->loaded},
+                                 err));
+    }
+    return OZ_OK;
+}
+
+enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz_progress_fn fn,
+                                void *ctx, struct oz_error *err)
+{
+    struct oz_arena measure;
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        OZ_TRY(oz_match_check(p->components[i].match, p->components[i].folder, err));
+    }
+    p->dev = dev;
+    oz_arena_init_measure(&measure, "model");
+    OZ_TRY(load_all(p, &measure, NULL, NULL, err));
+    if (measure.used_bytes > 0) {
+        OZ_TRY(dev->alloc(dev, measure.used_bytes, &p->model_memory, err));
+    }
+    oz_arena_init_view(&p->model, "model", p->model_memory, measure.used_bytes, dev->host_memory);
+    return load_all(p, &p->model, fn, ctx, err);
+}
+
+void oz_pipeline_close(struct oz_pipeline **pipeline)
+{
+    struct oz_pipeline *p = *pipeline;
+    if (p == NULL) {
+        return;
+    }
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        struct oz_component *c = &p->components[i];
+        oz_match_destroy(&c->match);
+        oz_arena_deinit(&c->host);
+        oz_ckpt_close(&c->ckpt);
+        oz_free(c->folder);
+    }
+    oz_arena_deinit(&p->model);
+    if (p->dev != NULL) {
+        p->dev->free(p->dev, p->model_memory);
+    }
+    oz_tokenizer_close(&p->tokenizer);
+    oz_free(p->defaults.negative_prompt);
+    oz_free(p->name);
+    oz_free(p->path);
+    oz_free(p);
+    *pipeline = NULL;
+}

@@ -1,0 +1,77 @@
+/*
+ * pipe/pipeline.h: an opened QwenImagePipeline: its components, what feeds them, and its defaults.
+ * Opening reads configs and headers (what `inspect` shows); loading makes it able to run.
+ */
+#ifndef OZ_PIPE_PIPELINE_H
+#define OZ_PIPE_PIPELINE_H
+
+#include <ounce/status.h>
+
+#include "base/arena.h"
+#include "ckpt/table.h"
+#include "dev/device.h"
+#include "load/load.h"
+#include "load/match.h"
+#include "model/qwen25_vl/qwen25_vl.h"
+#include "model/qwen_image/qwen_image.h"
+#include "model/qwen_vae/qwen_vae.h"
+#include "pipe/sched_flow.h"
+#include "quant/layer.h"
+#include "text/tokenizer.h"
+
+enum oz_component_id {
+    OZ_COMPONENT_TEXT_ENCODER,
+    OZ_COMPONENT_TRANSFORMER,
+    OZ_COMPONENT_VAE,
+    OZ_COMPONENT_COUNT
+};
+
+struct oz_component {
+    const char *name;       /* "transformer": folder and prefix in rules */
+    const char *class_name; /* "QwenImageTransformer2DModel" */
+    char *folder;
+    struct oz_ckpt *ckpt;
+    struct oz_arena host; /* rows, strings, block lists */
+    struct oz_layer_table table;
+    struct oz_match *match;
+    struct oz_load_stats loaded;
+};
+
+struct oz_pipeline_defaults {
+    int32_t width, height, num_inference_steps;
+    double true_cfg_scale;
+    char *negative_prompt;
+};
+
+struct oz_pipeline {
+    char *path, *name;
+    const char *class_name;
+    struct oz_pipeline_defaults defaults;
+    struct oz_tokenizer *tokenizer;
+    struct oz_sched_flow_config scheduler;
+    struct oz_component components[OZ_COMPONENT_COUNT];
+    struct oz_qwen25_vl text_encoder;
+    struct oz_qwen_image transformer;
+    struct oz_qwen_vae vae;
+    struct oz_device *dev; /* borrowed; NULL until loaded */
+    void *model_memory;
+    struct oz_arena model;
+};
+
+/* Pixels of a picture's side for each token: VAE scale times patch. */
+int32_t oz_pipeline_size_multiple(const struct oz_pipeline *p);
+
+/* Opens the model in a folder: configs, headers, tables, matches. Tensors that do not fit are no
+ * failure yet. OZ_ERR_NO_MODEL, OZ_ERR_FORMAT, OZ_ERR_UNSUPPORTED, OZ_ERR_IO, OZ_ERR_NOMEM. */
+OZ_MUST_USE enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder,
+                                            struct oz_error *err);
+
+/* Checks that every tensor is accounted for, and makes the parameters resident on `dev`, which must
+ * outlive the pipeline. */
+OZ_MUST_USE enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev,
+                                            oz_progress_fn progress, void *progress_ctx,
+                                            struct oz_error *err);
+
+void oz_pipeline_close(struct oz_pipeline **p);
+
+#endif
