@@ -66,9 +66,11 @@ static int64_t longest_keys(const struct oz_attention_args *a)
 static struct layout lay_out(const struct oz_device *dev, const struct oz_attention_args *a)
 {
     struct layout l = {.max_keys = longest_keys(a)};
-    l.thread_floats = (2 * BLOCK_ROWS + 1 + TILE) * (int64_t)a->head_dim + BLOCK_ROWS * l.max_keys;
+    l.thread_floats = oz_ref_plus((2 * BLOCK_ROWS + 1 + TILE) * (int64_t)a->head_dim,
+                                  oz_ref_times(BLOCK_ROWS, l.max_keys));
     l.sinks = oz_ref_reserve(&l.total, a->heads, sizeof(float));
-    l.rows = oz_ref_reserve(&l.total, oz_ref_threads(dev) * l.thread_floats, sizeof(float));
+    l.rows =
+        oz_ref_reserve(&l.total, oz_ref_times(oz_ref_threads(dev), l.thread_floats), sizeof(float));
     return l;
 }
 

@@ -82,12 +82,12 @@ void oz_ref_dots(const float *x, const float *w, int64_t stride, int64_t n, int6
 /* Floats of one thread: decoded weight rows (twice with up), room for fetched rows. */
 static int64_t thread_floats(int64_t depth, int up)
 {
-    return OZ_REF_COLS * depth * (up ? 2 : 1) + OZ_REF_ROWS * OZ_REF_DEPTH;
+    return oz_ref_plus(oz_ref_times(OZ_REF_COLS * (up ? 2 : 1), depth), OZ_REF_ROWS * OZ_REF_DEPTH);
 }
 
 int64_t oz_ref_product_floats(const struct oz_device *dev, int64_t depth, int up)
 {
-    return oz_ref_threads(dev) * thread_floats(depth, up);
+    return oz_ref_times(oz_ref_threads(dev), thread_floats(depth, up));
 }
 
 static void decode_rows(const struct oz_weight *w, int64_t slice, int64_t row0, int64_t rows,
