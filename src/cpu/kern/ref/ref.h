@@ -129,6 +129,10 @@ void oz_ref_fn_row(enum oz_fn fn, float *x, int64_t count);
 void oz_ref_dots(const float *x, const float *w, int64_t stride, int64_t n, int64_t count,
                  float *out);
 
+/* dst[c] += sum over i < n, in order and from 0, of weights[i] rows[i * stride + c]; c < count. */
+void oz_ref_add_weighted(const float *weights, const float *rows, int64_t stride, int64_t n,
+                         int64_t count, float *dst);
+
 /* ---- the matrix product ---- */
 
 #define OZ_REF_COLS 32    /* output columns of a block: weight rows decoded together */
