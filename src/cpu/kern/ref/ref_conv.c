@@ -17,7 +17,7 @@ struct job {
 
 static int64_t depth_of(const struct oz_conv_args *a)
 {
-    return (int64_t)a->kt * a->kh * a->kw * a->x->cols;
+    return oz_ref_times((int64_t)a->kt * a->kh * a->kw, a->x->cols);
 }
 
 static struct layout lay_out(const struct oz_device *dev, const struct oz_conv_args *a)

@@ -16,7 +16,8 @@ static struct layout lay_out(const struct oz_device *dev, const struct oz_norm_m
     struct layout l = {0};
     l.weight = oz_ref_reserve(&l.total, a->x->cols, sizeof(float));
     l.bias = oz_ref_reserve(&l.total, a->x->cols, sizeof(float));
-    l.rows = oz_ref_reserve(&l.total, oz_ref_threads(dev) * 3 * a->x->cols, sizeof(float));
+    l.rows =
+        oz_ref_reserve(&l.total, oz_ref_times(oz_ref_threads(dev) * 3, a->x->cols), sizeof(float));
     return l;
 }
 
