@@ -194,8 +194,8 @@ static void json_component(struct oz_buf *b, const struct oz_component *c, bool 
     oz_buf_printf(b, "{\"name\":\"%s\",\"class\":\"%s\",\"tensors\":%" PRId64, c->name,
                   c->class_name, all.tensors);
     oz_buf_printf(b, ",\"parameters\":%" PRId64 ",\"bytes\":%" PRId64, all.elements, all.bytes);
-    oz_buf_printf(b, ",\"consumed\":%" PRId64 ",\"ignored\":%" PRId64 ",\"stray_files\":[", consumed,
-                  ignored);
+    oz_buf_printf(b, ",\"consumed\":%" PRId64 ",\"ignored\":%" PRId64 ",\"stray_files\":[",
+                  consumed, ignored);
     for (int32_t i = 0; i < oz_ckpt_stray_count(c->ckpt); i++) {
         oz_buf_puts(b, i > 0 ? "," : "");
         oz_buf_json(b, oz_ckpt_stray(c->ckpt, i));
@@ -220,8 +220,8 @@ static void print_json(struct oz_buf *b, const struct oz_pipeline *p, bool tenso
     oz_buf_json(b, p->name);
     oz_buf_puts(b, ",\"path\":");
     oz_buf_json(b, p->path);
-    oz_buf_printf(b, ",\"pipeline\":\"%s\",\"defaults\":{\"width\":%d,\"height\":%d,", p->class_name,
-                  d->width, d->height);
+    oz_buf_printf(b, ",\"pipeline\":\"%s\",\"defaults\":{\"width\":%d,\"height\":%d,",
+                  p->class_name, d->width, d->height);
     oz_buf_printf(b, "\"num_inference_steps\":%d,\"true_cfg_scale\":", d->num_inference_steps);
     oz_buf_number(b, d->true_cfg_scale);
     oz_buf_puts(b, ",\"negative_prompt\":");

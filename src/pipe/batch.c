@@ -191,13 +191,11 @@ static void advance(struct oz_exec *x, struct oz_batch *b, int32_t member, int32
                                                            .rescale = true,
                                                            .out = &v});
     }
-    const float *factors = (const float *)((uintptr_t)b->device_factors +
-                                           2 * (size_t)member * sizeof(float));
-    oz_op_sched_step(x, &(struct oz_sched_step_args){.x = &s->latents,
-                                                     .keep = true,
-                                                     .count = 1,
-                                                     .factors = factors,
-                                                     .terms = {&v}});
+    const float *factors =
+        (const float *)((uintptr_t)b->device_factors + 2 * (size_t)member * sizeof(float));
+    oz_op_sched_step(
+        x, &(struct oz_sched_step_args){
+               .x = &s->latents, .keep = true, .count = 1, .factors = factors, .terms = {&v}});
     if (x->mode == OZ_EXEC_RUN && oz_exec_ok(x)) {
         if (hooks != NULL) {
             hooks->latents(hooks->ctx, s, &s->latents);

@@ -30,7 +30,7 @@ struct oz_batch {
     struct oz_sequence **members;        /* [capacity] */
     int32_t count;
 
-    int32_t *host;         /* one allocation for the host arrays below */
+    int32_t *host;                         /* one allocation for the host arrays below */
     int32_t *image_offsets, *text_offsets; /* [2 capacity + 1] */
     int32_t *image_mod, *text_mod;         /* [rows of the largest composition] */
     float *factors;                        /* [2 capacity] */

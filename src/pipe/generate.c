@@ -61,11 +61,8 @@ static enum oz_status finish(struct run *r, struct oz_exec *x)
 static enum oz_status report(const struct run *r, enum oz_stage stage, int32_t picture,
                              int64_t done, int64_t total)
 {
-    struct oz_progress p = {.struct_size = sizeof p,
-                            .stage = stage,
-                            .picture = picture,
-                            .done = done,
-                            .total = total};
+    struct oz_progress p = {
+        .struct_size = sizeof p, .stage = stage, .picture = picture, .done = done, .total = total};
     if (r->args->progress != NULL && r->args->progress(r->args->progress_ctx, &p) != 0) {
         return OZ_FAIL(r->err, OZ_ERR_CANCELLED, "Interrupted; nothing was written.");
     }
@@ -88,8 +85,7 @@ static void encode_text(struct oz_exec *x, struct run *r, struct oz_sequence *s,
     struct oz_act sine = oz_exec_act(x, rows, pairs);
     struct oz_act out = oz_exec_act(x, rows, m->config.hidden);
     const int32_t offsets[2] = {0, rows};
-    struct oz_ragged sequences = {
-        .count = 1, .offsets = offsets, .device_offsets = device_offsets};
+    struct oz_ragged sequences = {.count = 1, .offsets = offsets, .device_offsets = device_offsets};
     if (x->mode == OZ_EXEC_RUN) {
         float *cos_host = r->text_host;
         float *sin_host = cos_host + rows * pairs;
@@ -101,13 +97,11 @@ static void encode_text(struct oz_exec *x, struct run *r, struct oz_sequence *s,
         oz_exec_upload(x, cosine.data, cos_host, (size_t)(rows * pairs) * sizeof(float));
         oz_exec_upload(x, sine.data, sin_host, (size_t)(rows * pairs) * sizeof(float));
     }
-    oz_qwen25_vl_forward(x, m,
-                         &(struct oz_qwen25_vl_batch){.rows = rows,
-                                                      .ids = ids,
-                                                      .sequences = &sequences,
-                                                      .cosine = &cosine,
-                                                      .sine = &sine},
-                         &out);
+    oz_qwen25_vl_forward(
+        x, m,
+        &(struct oz_qwen25_vl_batch){
+            .rows = rows, .ids = ids, .sequences = &sequences, .cosine = &cosine, .sine = &sine},
+        &out);
     struct oz_act kept = oz_act_rows(&out, drop, rows - drop);
     x->label = "prompt_embeds";
     oz_op_act_quant(
@@ -190,8 +184,8 @@ static enum oz_status lay_out_plan(struct run *r, struct oz_arena *plan)
     r->device_timesteps = memory[0];
     r->channel_scale = memory[1];
     r->channel_shift = memory[2];
-    OZ_TRY(oz_qwen_image_mod_init(&r->mod, &r->p->transformer, r->timestep_count, r->mod_acts,
-                                  plan));
+    OZ_TRY(
+        oz_qwen_image_mod_init(&r->mod, &r->p->transformer, r->timestep_count, r->mod_acts, plan));
     r->plan_mark = oz_arena_mark(plan);
     return OZ_OK;
 }

@@ -40,9 +40,9 @@ struct oz_run {
     int32_t max_batch;                  /* sequences denoised together, >= 1 */
     oz_progress_fn progress;            /* NULL: none */
     void *progress_ctx;
-    struct oz_trace *trace;            /* NULL: none */
-    const struct oz_run_hooks *hooks;  /* NULL: none */
-    oz_exec_dump_fn dump;              /* NULL: none */
+    struct oz_trace *trace;           /* NULL: none */
+    const struct oz_run_hooks *hooks; /* NULL: none */
+    oz_exec_dump_fn dump;             /* NULL: none */
     void *dump_ctx;
 };
 

@@ -218,9 +218,7 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
     }
     if (status == OZ_OK) {
         switch (id) {
-        case OZ_COMPONENT_TEXT_ENCODER:
-            status = build_text_encoder(p, c, json, path, err);
-            break;
+        case OZ_COMPONENT_TEXT_ENCODER: status = build_text_encoder(p, c, json, path, err); break;
         case OZ_COMPONENT_TRANSFORMER: status = build_transformer(p, c, json, path, err); break;
         case OZ_COMPONENT_VAE: status = build_vae(p, c, json, path, err); break;
         case OZ_COMPONENT_COUNT: break;

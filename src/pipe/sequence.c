@@ -53,10 +53,10 @@ enum oz_status oz_sequence_init(struct oz_sequence *s, const struct oz_pipeline 
         size_t steps = (size_t)task->steps;
         s->sigmas = oz_alloc_zero(steps + 1, sizeof *s->sigmas);
         s->mod_rows = oz_alloc_zero(steps, sizeof *s->mod_rows);
-        status = s->sigmas != NULL && s->mod_rows != NULL
-                     ? oz_sched_flow_sigmas(&p->scheduler, s->image_rows, task->steps, s->sigmas,
-                                            err)
-                     : OZ_FAIL_NOMEM(err, "a schedule");
+        status =
+            s->sigmas != NULL && s->mod_rows != NULL
+                ? oz_sched_flow_sigmas(&p->scheduler, s->image_rows, task->steps, s->sigmas, err)
+                : OZ_FAIL_NOMEM(err, "a schedule");
     }
     if (status != OZ_OK) {
         oz_sequence_deinit(s, NULL);
@@ -103,8 +103,8 @@ static enum oz_status lay_out(struct oz_sequence *s, const struct oz_pipeline *p
     }
     for (int i = 0; i < count; i++) {
         void *data;
-        OZ_TRY(oz_arena_push(
-            arena, (size_t)parts[i].rows * (size_t)parts[i].cols * sizeof(float), &data));
+        OZ_TRY(oz_arena_push(arena, (size_t)parts[i].rows * (size_t)parts[i].cols * sizeof(float),
+                             &data));
         *parts[i].act = oz_act_f32(data, parts[i].rows, parts[i].cols);
     }
     return OZ_OK;

@@ -90,8 +90,8 @@ static void load(struct tower *w, struct oz_arena *memory)
     ok(oz_load_component(&args, &err));
 }
 
-/* Opens in w's place, where it must stay. */
-static void open_tower(struct tower *w, const char *config, const char *weights)
+/* Built in w's place, where it must stay; without weights. */
+static void build_tower(struct tower *w, const char *config, const char *weights)
 {
     char prefix[OZ_QWEN25_VL_PREFIX_BYTES];
     struct oz_qwen25_vl_config c = read_config(config);
@@ -100,7 +100,13 @@ static void open_tower(struct tower *w, const char *config, const char *weights)
     ok(oz_arena_init_host(&w->host, "host", oz_qwen25_vl_host_bytes(&c), &err));
     ok(oz_qwen25_vl_build(&w->m, &c, &w->host, &w->table, prefix, &err));
     ok(oz_match_create(&w->match, w->ckpt, &w->table, &err));
+    w->memory = (struct oz_arena){0};
+}
+
+static void open_tower(struct tower *w, const char *config, const char *weights)
+{
     struct oz_arena measure;
+    build_tower(w, config, weights);
     oz_arena_init_measure(&measure, "model");
     load(w, &measure);
     ok(oz_arena_init_host(&w->memory, "model", measure.peak_bytes, &err));
@@ -167,11 +173,8 @@ static void forward(const struct tower *w, const struct input *in, struct oz_dev
     struct oz_act cos_act = oz_act_f32(cosine, rows, pairs);
     struct oz_act sin_act = oz_act_f32(sine, rows, pairs);
     struct oz_act norm = oz_act_f32(out->norm, rows, w->m.config.hidden);
-    const struct oz_qwen25_vl_batch batch = {.rows = rows,
-                                             .ids = in->ids,
-                                             .sequences = &ragged,
-                                             .cosine = &cos_act,
-                                             .sine = &sin_act};
+    const struct oz_qwen25_vl_batch batch = {
+        .rows = rows, .ids = in->ids, .sequences = &ragged, .cosine = &cos_act, .sine = &sin_act};
     struct oz_exec x;
     oz_exec_init(&x, dev, mode, step, &err);
     out->w = w;
@@ -368,6 +371,26 @@ static void emoji_embeddings(void **state)
     close_tower(&w);
 }
 
+/* The plan measures a model that has shapes and no weights yet. */
+static void measured_before_loading(void **state)
+{
+    static struct input in;
+    struct oz_arena step;
+    struct tower w;
+    in.count = 2;
+    in.offsets[1] = 17;
+    in.offsets[2] = 58;
+    build_tower(&w, MODEL "/text_encoder/config.json", MODEL "/text_encoder");
+    oz_arena_init_measure(&step, "step");
+    forward(&w, &in, devices[1], &step, OZ_EXEC_MEASURE, &result);
+    size_t measured = result.peak_bytes;
+    close_tower(&w);
+    open_tower(&w, MODEL "/text_encoder/config.json", MODEL "/text_encoder");
+    run(&w, &in, 1, &result);
+    assert_int_equal(result.peak_bytes, measured);
+    close_tower(&w);
+}
+
 /* A sequence alone, first, in the middle and last of several, with 1 and 2 threads. */
 static void same_bytes_in_company(void **state)
 {
@@ -410,9 +433,8 @@ static void same_bytes_in_company(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_tied),
-        cmocka_unit_test(golden_untied),
-        cmocka_unit_test(emoji_embeddings),
+        cmocka_unit_test(golden_tied),           cmocka_unit_test(golden_untied),
+        cmocka_unit_test(emoji_embeddings),      cmocka_unit_test(measured_before_loading),
         cmocka_unit_test(same_bytes_in_company),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);

@@ -76,7 +76,8 @@ struct job {
     int32_t grid_count, copies;
 };
 
-static struct oz_act input(struct oz_exec *x, int64_t rows, int64_t cols, int32_t copies, uint32_t m)
+static struct oz_act input(struct oz_exec *x, int64_t rows, int64_t cols, int32_t copies,
+                           uint32_t m)
 {
     struct oz_act a = oz_exec_act(x, rows * copies, cols);
     for (int32_t i = 0; i < copies && x->mode == OZ_EXEC_RUN; i++) {
@@ -267,8 +268,8 @@ static void test_bad_configs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_grid),         cmocka_unit_test(test_two_grids),
-        cmocka_unit_test(test_copies),           cmocka_unit_test(test_switches_refused),
+        cmocka_unit_test(test_one_grid),    cmocka_unit_test(test_two_grids),
+        cmocka_unit_test(test_copies),      cmocka_unit_test(test_switches_refused),
         cmocka_unit_test(test_bad_configs),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

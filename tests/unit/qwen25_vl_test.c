@@ -241,6 +241,26 @@ static void prefixes(void **state)
     }
 }
 
+/* A host arena that is too small fails cleanly, wherever it ends. */
+static void small_arena(void **state)
+{
+    struct oz_qwen25_vl_config c = read_file(GOLDEN "/tied.config.json");
+    struct oz_layer_table t;
+    struct oz_qwen25_vl m;
+    c.need_head = true;
+    for (size_t bytes = OZ_ARENA_ALIGN;; bytes += OZ_ARENA_ALIGN) {
+        struct oz_arena host;
+        assert_int_equal(oz_arena_init_host(&host, "host", bytes, &err), OZ_OK);
+        enum oz_status status = oz_qwen25_vl_build(&m, &c, &host, &t, "model", &err);
+        oz_arena_deinit(&host);
+        if (status == OZ_OK) {
+            break;
+        }
+        assert_int_equal(status, OZ_ERR_NOMEM);
+        assert_true(bytes < oz_qwen25_vl_host_bytes(&c));
+    }
+}
+
 static void no_tower(void **state)
 {
     struct oz_ckpt *ckpt;
@@ -270,6 +290,7 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test(table_against_the_real_checkpoint),
         cmocka_unit_test(prefixes),
+        cmocka_unit_test(small_arena),
         cmocka_unit_test(no_tower),
         cmocka_unit_test(text_positions),
     };
