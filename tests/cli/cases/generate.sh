@@ -53,7 +53,6 @@ expect 'guidance off, by 0' 0 'zero.png' '' generate $small -q -p pizza --true-c
 ok 'both are one' cmp off.png zero.png
 expect 'all that there is' 0 'x.png' '*1 picture in *' generate $small "$OUNCE_MODELS/emoji" -p pizza --verbose \
     --precision f32 --device cpu -o x.png
-expect 'in another locale' 0 'l.png' '' generate $small -q -p pizza --true-cfg-scale=2.5 -o l.png
 rm -f ./*
 
 expect 'a width that is no multiple' 2 '' 'ounce: *100*96*' generate -p x --width 100 --height 96
