@@ -1,7 +1,9 @@
 /*
- * cpu/kern/x86/tile_vec.h: the f32 micro-kernel of linear and conv, over vec_avx2.h (6 rows by 16
- * columns) or vec_avx512.h (12 by 32). Panels are f32, or bf16 that is widened (exactly) as it is
- * read. Every sum is one accumulator, one fused multiply-add for each k in order.
+ * cpu/kern/x86/tile_vec.h: the micro-kernel of linear and conv, over vec_avx2.h (6 rows by 16 columns)
+ * or vec_avx512.h (12 by 32). In f32: panels are f32, or bf16 that is widened (exactly) as it is read;
+ * every sum is one accumulator, one fused multiply-add for each k in order. With TILE_PAIRS defined
+ * (AVX512-BF16) both sides are bf16, two neighbours of K in each lane, and every sum is one
+ * accumulator of VDPBF16PS.
  *
  * Sums are named variables: GCC keeps an array of them on the stack and writes it back in every step,
  * which costs two thirds of the speed.
@@ -10,6 +12,7 @@
 #define OZ_CPU_KERN_X86_TILE_VEC_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "cpu/gemm.h"
 
@@ -17,11 +20,45 @@
 
 #define TILE_INLINE static inline __attribute__((always_inline))
 
-TILE_INLINE vf tile_panel(const char *b, int64_t at, bool bf16)
+#if defined(TILE_PAIRS)
+#define TILE_KR 2
+typedef __m512i tile_v;
+TILE_INLINE tile_v tile_set(const char *a)
 {
-    return bf16 ? v_load_bf16((const uint16_t *)(const void *)b + at)
-                : v_load((const float *)(const void *)b + at);
+    int32_t pair;
+    memcpy(&pair, a, sizeof pair);
+    return _mm512_set1_epi32(pair);
 }
+TILE_INLINE tile_v tile_panel(const char *b, int64_t lane, bool bf16)
+{
+    (void)bf16;
+    return _mm512_loadu_si512(b + 4 * lane);
+}
+/* In assembly: GCC 12 spills the sums around its own form. */
+TILE_INLINE vf tile_add(vf sum, tile_v a, tile_v b)
+{
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+#else
+#define TILE_KR 1
+typedef vf tile_v;
+TILE_INLINE tile_v tile_set(const char *a)
+{
+    return v_set(*(const float *)(const void *)a);
+}
+TILE_INLINE tile_v tile_panel(const char *b, int64_t lane, bool bf16)
+{
+    return bf16 ? v_load_bf16((const uint16_t *)(const void *)b + lane)
+                : v_load((const float *)(const void *)b + lane);
+}
+TILE_INLINE vf tile_add(vf sum, tile_v a, tile_v b)
+{
+    return v_fma(a, b, sum);
+}
+#endif
+
+#define TILE_A_BYTES 4 /* of a row in one step: an f32, or two bf16 */
 
 #define ROWS_1(X) X(0)
 #define ROWS_2(X) ROWS_1(X) X(1)
@@ -53,34 +90,34 @@ TILE_INLINE vf tile_panel(const char *b, int64_t at, bool bf16)
 #define TILE_BEGIN(r)                                  \
     vf lo##r = first ? v_zero() : v_load(c + (r)*ldc); \
     vf hi##r = first ? v_zero() : v_load(c + (r)*ldc + OZ_VL);
-#define TILE_STEP(r)                                   \
-    x = v_set(*(const float *)(const void *)(AT_##r)); \
-    lo##r = v_fma(x, b0, lo##r);                       \
-    hi##r = v_fma(x, b1, hi##r);
+#define TILE_STEP(r)                \
+    x = tile_set(AT_##r);           \
+    lo##r = tile_add(lo##r, x, b0); \
+    hi##r = tile_add(hi##r, x, b1);
 #define TILE_END(r)              \
     v_store(c + (r)*ldc, lo##r); \
     v_store(c + (r)*ldc + OZ_VL, hi##r);
 
 #define TILE(name, ROWS)                                                                           \
-    TILE_INLINE void name(int64_t k, const float *a, int64_t lda, const char *b, float *c,         \
+    TILE_INLINE void name(int64_t k, const char *a, int64_t lda, const char *b, float *c,          \
                           int64_t ldc, bool first, bool bf16)                                      \
     {                                                                                              \
-        const char *p0 = (const char *)a;                                                          \
-        const int64_t step = lda * (int64_t)sizeof *a;                                             \
+        const char *p0 = a;                                                                        \
+        const int64_t step = lda * (TILE_A_BYTES / TILE_KR);                                       \
         const char *p3 = p0 + 3 * step;                                                            \
         const char *p6 = p3 + 3 * step;                                                            \
         const char *p9 = p6 + 3 * step;                                                            \
-        vf x;                                                                                      \
+        tile_v x;                                                                                  \
         ROWS(TILE_BEGIN)                                                                           \
-        for (int64_t i = 0; i < k; i++) {                                                          \
-            vf b0 = tile_panel(b, 0, bf16);                                                        \
-            vf b1 = tile_panel(b, OZ_VL, bf16);                                                    \
+        for (int64_t i = 0; i < k; i += TILE_KR) {                                                 \
+            tile_v b0 = tile_panel(b, 0, bf16);                                                    \
+            tile_v b1 = tile_panel(b, OZ_VL, bf16);                                                \
             b += TILE_NR * (bf16 ? 2 : 4);                                                         \
             ROWS(TILE_STEP)                                                                        \
-            p0 += sizeof *a;                                                                       \
-            p3 += sizeof *a;                                                                       \
-            p6 += sizeof *a;                                                                       \
-            p9 += sizeof *a;                                                                       \
+            p0 += TILE_A_BYTES;                                                                    \
+            p3 += TILE_A_BYTES;                                                                    \
+            p6 += TILE_A_BYTES;                                                                    \
+            p9 += TILE_A_BYTES;                                                                    \
             __asm__("" : "+r"(p0), "+r"(p3), "+r"(p6), "+r"(p9)); /* or it makes twelve of four */ \
         }                                                                                          \
         ROWS(TILE_END)                                                                             \
@@ -104,7 +141,7 @@ TILE(tile_12, ROWS_12)
 #define TILE_MR 6
 #endif
 
-TILE_INLINE void tile_any(int64_t rows, int64_t k, const float *a, int64_t lda, const char *b,
+TILE_INLINE void tile_any(int64_t rows, int64_t k, const char *a, int64_t lda, const char *b,
                           float *c, int64_t ldc, bool first, bool bf16)
 {
     switch (rows) {
@@ -127,17 +164,19 @@ TILE_INLINE void tile_any(int64_t rows, int64_t k, const float *a, int64_t lda, 
     }
 }
 
-static void tile_run_f32(int64_t rows, int64_t k, const void *a, int64_t lda, const void *b,
-                         float *c, int64_t ldc, bool first)
+static void tile_run(int64_t rows, int64_t k, const void *a, int64_t lda, const void *b, float *c,
+                     int64_t ldc, bool first)
 {
     tile_any(rows, k, a, lda, b, c, ldc, first, false);
 }
 
+#if !defined(TILE_PAIRS)
 static void tile_run_bf16(int64_t rows, int64_t k, const void *a, int64_t lda, const void *b,
                           float *c, int64_t ldc, bool first)
 {
     tile_any(rows, k, a, lda, b, c, ldc, first, true);
 }
+#endif
 
 /* ---- few rows, several panels ---- */
 
@@ -150,13 +189,13 @@ static void tile_run_bf16(int64_t rows, int64_t k, const void *a, int64_t lda, c
 #define FEW_BEGIN(r, p)                                                   \
     vf lo##r##_##p = first ? v_zero() : v_load(c + (r)*ldc + (p)*c_step); \
     vf hi##r##_##p = first ? v_zero() : v_load(c + (r)*ldc + (p)*c_step + OZ_VL);
-#define FEW_LOAD(r, p)                                   \
-    vf b0_##p = tile_panel(b + (p)*b_step, 0, bf16);     \
-    vf b1_##p = tile_panel(b + (p)*b_step, OZ_VL, bf16); \
+#define FEW_LOAD(r, p)                                       \
+    tile_v b0_##p = tile_panel(b + (p)*b_step, 0, bf16);     \
+    tile_v b1_##p = tile_panel(b + (p)*b_step, OZ_VL, bf16); \
     _mm_prefetch(b + (p)*b_step + FEW_AHEAD, _MM_HINT_T0);
-#define FEW_STEP(r, p)                           \
-    lo##r##_##p = v_fma(x, b0_##p, lo##r##_##p); \
-    hi##r##_##p = v_fma(x, b1_##p, hi##r##_##p);
+#define FEW_STEP(r, p)                              \
+    lo##r##_##p = tile_add(lo##r##_##p, x, b0_##p); \
+    hi##r##_##p = tile_add(hi##r##_##p, x, b1_##p);
 #define FEW_END(r, p)                               \
     v_store(c + (r)*ldc + (p)*c_step, lo##r##_##p); \
     v_store(c + (r)*ldc + (p)*c_step + OZ_VL, hi##r##_##p);
@@ -167,7 +206,7 @@ static void tile_run_bf16(int64_t rows, int64_t k, const void *a, int64_t lda, c
 #define FEW_BEGIN_1(r) PANELS_1(FEW_BEGIN, r)
 #define FEW_BEGIN_2(r) PANELS_2(FEW_BEGIN, r)
 #define FEW_BEGIN_4(r) PANELS_4(FEW_BEGIN, r)
-#define FEW_SET(r) x = v_set(*(const float *)(const void *)(AT_##r));
+#define FEW_SET(r) x = tile_set(AT_##r);
 #define FEW_STEP_1(r) FEW_SET(r) PANELS_1(FEW_STEP, r)
 #define FEW_STEP_2(r) FEW_SET(r) PANELS_2(FEW_STEP, r)
 #define FEW_STEP_4(r) FEW_SET(r) PANELS_4(FEW_STEP, r)
@@ -175,28 +214,28 @@ static void tile_run_bf16(int64_t rows, int64_t k, const void *a, int64_t lda, c
 #define FEW_END_2(r) PANELS_2(FEW_END, r)
 #define FEW_END_4(r) PANELS_4(FEW_END, r)
 
-#define FEW(name, ROWS, PANELS, BEGIN, STEP, END)                                                \
-    TILE_INLINE void name(int64_t k, const float *a, int64_t lda, const char *b, int64_t b_step, \
-                          float *c, int64_t ldc, int64_t c_step, bool first, bool bf16)          \
-    {                                                                                            \
-        const char *p0 = (const char *)a;                                                        \
-        const int64_t step = lda * (int64_t)sizeof *a;                                           \
-        const char *p3 = p0 + 3 * step;                                                          \
-        const char *p6 = p3 + 3 * step;                                                          \
-        const char *p9 = p6 + 3 * step;                                                          \
-        vf x;                                                                                    \
-        ROWS(BEGIN)                                                                              \
-        for (int64_t i = 0; i < k; i++) {                                                        \
-            PANELS(FEW_LOAD, 0)                                                                  \
-            ROWS(STEP)                                                                           \
-            b += TILE_NR * (bf16 ? 2 : 4);                                                       \
-            p0 += sizeof *a;                                                                     \
-            p3 += sizeof *a;                                                                     \
-            p6 += sizeof *a;                                                                     \
-            p9 += sizeof *a;                                                                     \
-            __asm__("" : "+r"(p0), "+r"(p3), "+r"(p6), "+r"(p9));                                \
-        }                                                                                        \
-        ROWS(END)                                                                                \
+#define FEW(name, ROWS, PANELS, BEGIN, STEP, END)                                               \
+    TILE_INLINE void name(int64_t k, const char *a, int64_t lda, const char *b, int64_t b_step, \
+                          float *c, int64_t ldc, int64_t c_step, bool first, bool bf16)         \
+    {                                                                                           \
+        const char *p0 = a;                                                                     \
+        const int64_t step = lda * (TILE_A_BYTES / TILE_KR);                                    \
+        const char *p3 = p0 + 3 * step;                                                         \
+        const char *p6 = p3 + 3 * step;                                                         \
+        const char *p9 = p6 + 3 * step;                                                         \
+        tile_v x;                                                                               \
+        ROWS(BEGIN)                                                                             \
+        for (int64_t i = 0; i < k; i += TILE_KR) {                                              \
+            PANELS(FEW_LOAD, 0)                                                                 \
+            ROWS(STEP)                                                                          \
+            b += TILE_NR * (bf16 ? 2 : 4);                                                      \
+            p0 += TILE_A_BYTES;                                                                 \
+            p3 += TILE_A_BYTES;                                                                 \
+            p6 += TILE_A_BYTES;                                                                 \
+            p9 += TILE_A_BYTES;                                                                 \
+            __asm__("" : "+r"(p0), "+r"(p3), "+r"(p6), "+r"(p9));                               \
+        }                                                                                       \
+        ROWS(END)                                                                               \
     }
 
 #define FEW_X1(name, ROWS) FEW(name, ROWS, PANELS_1, FEW_BEGIN_1, FEW_STEP_1, FEW_END_1)
@@ -232,7 +271,7 @@ FEW_X1(few_6, ROWS_6)
     }
 #endif
 
-TILE_INLINE void few_any(int64_t rows, int64_t k, const float *a, int64_t lda, const char *b,
+TILE_INLINE void few_any(int64_t rows, int64_t k, const char *a, int64_t lda, const char *b,
                          int64_t b_step, float *c, int64_t ldc, int64_t c_step, bool first,
                          bool bf16)
 {
@@ -259,7 +298,7 @@ static void tile_run_few(int64_t rows, int64_t k, const void *a, int64_t lda, co
                          int64_t b_step, float *c, int64_t ldc, int64_t c_step, bool first,
                          enum oz_dtype stored)
 {
-    if (stored == OZ_DTYPE_BF16) {
+    if (stored == OZ_DTYPE_BF16 && TILE_KR == 1) {
         few_any(rows, k, a, lda, b, b_step, c, ldc, c_step, first, true);
     } else {
         few_any(rows, k, a, lda, b, b_step, c, ldc, c_step, first, false);
