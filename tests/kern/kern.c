@@ -19,7 +19,7 @@ struct block {
 };
 
 static struct block *blocks;
-static void *loose[4096]; /* freed at teardown */
+static void *loose[1 << 14]; /* freed at teardown */
 static size_t loose_count;
 static uint64_t state_of_random;
 static const int thread_counts[] = {1, 2, 5};
@@ -48,21 +48,8 @@ static void *aligned(size_t bytes)
 
 /* ---- set-up ---- */
 
-int kern_setup(void **state)
-{
-    const char *text = getenv("OUNCE_SEED");
-    (void)state;
-    state_of_random = text != NULL ? strtoull(text, NULL, 0) : 20240607;
-    print_message("seed %llu\n", (unsigned long long)state_of_random);
-    state_of_random = state_of_random * 0x9E3779B97F4A7C15U + 1;
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(oz_pool_create(&pools[i], thread_counts[i], NULL), OZ_OK);
-    }
-    kern_force(NULL);
-    return 0;
-}
-
-void kern_force(const char *kernel)
+/* The devices anew, with a kernel of the lists before all others of its operator. */
+static void open_devices(const char *kernel)
 {
     struct oz_error err;
     for (int i = 0; i < 3; i++) {
@@ -73,6 +60,29 @@ void kern_force(const char *kernel)
     }
 }
 
+int kern_setup(void **state)
+{
+    const char *text = getenv("OUNCE_SEED");
+    (void)state;
+    state_of_random = text != NULL ? strtoull(text, NULL, 0) : 20240607;
+    print_message("seed %llu\n", (unsigned long long)state_of_random);
+    state_of_random = state_of_random * 0x9E3779B97F4A7C15U + 1;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(oz_pool_create(&pools[i], thread_counts[i], NULL), OZ_OK);
+    }
+    open_devices(NULL);
+    return 0;
+}
+
+void kern_release(void)
+{
+    for (size_t i = 0; i < loose_count; i++) {
+        free(loose[i]);
+    }
+    loose_count = 0;
+    blocks = NULL;
+}
+
 int kern_teardown(void **state)
 {
     (void)state;
@@ -80,12 +90,71 @@ int kern_teardown(void **state)
         oz_device_close(&devices[i]);
         oz_pool_destroy(&pools[i]);
     }
-    for (size_t i = 0; i < loose_count; i++) {
-        free(loose[i]);
-    }
-    loose_count = 0;
-    blocks = NULL;
+    kern_release();
     return 0;
+}
+
+/* ---- one kernel after the other ---- */
+
+#if defined(KERN_AMX_EMULATED)
+extern const struct oz_cpu_kernel oz_kernel_linear_bf16__amx_emulated;
+extern const struct oz_cpu_kernel oz_kernel_conv_bf16__amx_emulated;
+static const struct oz_cpu_kernel *const emulated[] = {&oz_kernel_linear_bf16__amx_emulated,
+                                                       &oz_kernel_conv_bf16__amx_emulated};
+#endif
+
+static const struct oz_cpu_kernel *in_turn;
+static struct oz_param_plan plans_in_turn[2]; /* for panels in f32 and in bf16 */
+
+const struct oz_cpu_kernel *kern_kernel(void)
+{
+    return in_turn;
+}
+
+static void take_turn(const struct oz_cpu_kernel *k, void (*body)(void))
+{
+    in_turn = k;
+    plans_in_turn[0] = (struct oz_param_plan){.kernel = k, .stored = OZ_DTYPE_F32};
+    plans_in_turn[1] = (struct oz_param_plan){.kernel = k, .stored = OZ_DTYPE_BF16};
+    body();
+    kern_release();
+    in_turn = NULL;
+    open_devices(NULL);
+}
+
+/* A kernel that is in no list. */
+static void install(const struct oz_cpu_kernel *k)
+{
+    for (int i = 0; i < 3; i++) {
+        const struct oz_cpu_kernel **list = ((struct oz_cpu *)devices[i]->impl)->usable[k->op];
+        memmove(list + 1, list, sizeof *list * OZ_CPU_MAX_KERNELS);
+        list[0] = k;
+        list[OZ_CPU_MAX_KERNELS] = NULL;
+    }
+}
+
+void kern_each(enum oz_op op, void (*body)(void))
+{
+    const char *tier = getenv("OUNCE_CPU");
+    uint32_t tiers = oz_cpu_of(devices[0])->tiers;
+    for (const struct oz_cpu_kernel *const *k = oz_cpu_kernels(op); *k != NULL; k++) {
+        if (tiers & (1U << (*k)->tier) &&
+            (tier == NULL || strcmp(tier, oz_tier_name((*k)->tier)) == 0)) {
+            print_message("%s\n", (*k)->name);
+            open_devices((*k)->name);
+            take_turn(*k, body);
+        }
+    }
+#if defined(KERN_AMX_EMULATED)
+    for (int i = 0; i < 2; i++) {
+        if (emulated[i]->op == op && tiers & (1U << OZ_TIER_AVX2) &&
+            (tier == NULL || strcmp(tier, "avx2") == 0)) {
+            print_message("%s, emulated\n", emulated[i]->name);
+            install(emulated[i]);
+            take_turn(emulated[i], body);
+        }
+    }
+#endif
 }
 
 struct oz_device *kern_device(int threads)
@@ -299,10 +368,27 @@ static void pack_twice(struct oz_param *p, size_t bytes)
     assert_memory_equal(memory[0], memory[1], bytes);
 }
 
+/* The kernel in turn packs what it can read, also where the plan would not choose it. */
+static bool pack_in_turn(struct oz_param *p)
+{
+    bool bf16 = p->weight.planes[OZ_PLANE_CODES].dtype == OZ_DTYPE_BF16;
+    if (in_turn == NULL || in_turn->gemm == NULL ||
+        (in_turn->gemm->a_dtype == OZ_DTYPE_BF16 && !bf16)) {
+        return false;
+    }
+    p->plan = &plans_in_turn[bf16];
+    pack_twice(
+        p, oz_gemm_packed_bytes(in_turn->gemm, p->plan->stored, p->weight.rows, p->weight.cols));
+    return true;
+}
+
 void kern_pack(struct oz_param *p, enum oz_param_use use)
 {
     struct oz_error err;
     struct oz_plan_answer answer;
+    if (pack_in_turn(p)) {
+        return;
+    }
     const struct oz_plan_request request = {.use = use};
     if (devices[0]->ops->plan_param(devices[0], p, &request, &answer, &err) != OZ_OK) {
         fail_msg("%s", err.message);

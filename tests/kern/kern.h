@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "cpu/kernel.h"
 #include "dev/device.h"
 #include "dev/ops.h"
 #include "num/float.h"
@@ -30,8 +31,15 @@ int kern_teardown(void **state);
 
 /* A device of 1, 2 or 5 threads. */
 struct oz_device *kern_device(int threads);
-/* Opens the devices anew with one kernel before all others of its operator (NULL: as they were). */
-void kern_force(const char *kernel);
+/*
+ * body with one kernel of an operator after the other before all others: those of the tier that
+ * OUNCE_CPU names, else all that this processor can run; for linear and conv the AMX kernel over
+ * emulated tiles too (with tier avx2). Blocks are freed in between. kern_kernel: whose turn it is,
+ * or NULL.
+ */
+void kern_each(enum oz_op op, void (*body)(void));
+const struct oz_cpu_kernel *kern_kernel(void);
+void kern_release(void); /* frees all blocks */
 
 uint64_t kern_random(void);
 int64_t kern_below(int64_t n); /* [0, n) */

@@ -182,6 +182,20 @@ static void options(void **state)
     }
 }
 
+static void all_of_one_kernel(void)
+{
+    pictures(NULL);
+    kern_release();
+    clips(NULL);
+    kern_release();
+    options(NULL);
+}
+
+static void each_kernel(void **state)
+{
+    kern_each(OZ_OP_CONV, all_of_one_kernel);
+}
+
 /* A kernel cut to its last temporal tap gives the same for one frame, to rounding. */
 static void last_tap(void **state)
 {
@@ -307,7 +321,8 @@ static void resample(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {KERN_TEST(pictures), KERN_TEST(clips), KERN_TEST(options),
+    const struct CMUnitTest tests[] = {KERN_TEST(pictures), KERN_TEST(clips),
+                                       KERN_TEST(options),  KERN_TEST(each_kernel),
                                        KERN_TEST(last_tap), KERN_TEST(resample)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,6 +105,7 @@ static void sizes(void **state)
             p.x = p.w = p.out = OZ_DTYPE_F32;
             p.bias = kern_coin();
             check(&p);
+            kern_release();
         }
     }
 }
@@ -120,6 +121,7 @@ static void formats(void **state)
         check(&p);
         p.residual = p.gate = p.index = true;
         check(&p);
+        kern_release();
     }
 }
 
@@ -133,6 +135,7 @@ static void epilogues(void **state)
         for (int fn = OZ_FN_NONE; fn <= OZ_FN_SIGMOID; fn++) {
             p.fn = (enum oz_fn)fn;
             check(&p);
+            kern_release();
         }
     }
     p.fn = OZ_FN_NONE;
@@ -150,6 +153,19 @@ static void bands(void **state) /* more rows than a task takes */
     struct problem p = {.m = 1100, .n = 33, .k = 9, .bias = true, .fn = OZ_FN_SILU};
     p.x = p.w = p.out = OZ_DTYPE_F32;
     check(&p);
+}
+
+static void all_of_one_kernel(void)
+{
+    sizes(NULL);
+    formats(NULL);
+    epilogues(NULL);
+    bands(NULL);
+}
+
+static void each_kernel(void **state)
+{
+    kern_each(OZ_OP_LINEAR, all_of_one_kernel);
 }
 
 static void row_independence(void **state)
@@ -241,14 +257,9 @@ static void scratch_from_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        KERN_TEST(sizes),
-        KERN_TEST(formats),
-        KERN_TEST(epilogues),
-        KERN_TEST(bands),
-        KERN_TEST(row_independence),
-        KERN_TEST(nan_propagates),
-        KERN_TEST(refusals),
-        KERN_TEST(scratch_from_shapes),
+        KERN_TEST(sizes),          KERN_TEST(formats),     KERN_TEST(epilogues),
+        KERN_TEST(bands),          KERN_TEST(each_kernel), KERN_TEST(row_independence),
+        KERN_TEST(nan_propagates), KERN_TEST(refusals),    KERN_TEST(scratch_from_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
