@@ -240,6 +240,7 @@ static enum oz_status job_run(struct job *job)
         return status;
     }
     if (job->sheet.count > 0) {
+        /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers is meant */
         job->kept = cli_alloc((size_t)job->pictures, sizeof *job->kept);
     }
     status = job_open(job, &err);

@@ -14,9 +14,9 @@
 static const struct command commands[] = {
     {"generate", COMMAND_GENERATE, cli_generate, "generate [MODEL] --prompt TEXT [options]",
      "draw pictures from prompts",
-     "MODEL is a folder in the diffusers layout; without one the bundled emoji model draws. The\n"
-     "paths of the pictures go to standard output, one a line; all else to standard error.\n"
-     "Ctrl-C stops between two steps and leaves no unfinished file.\n"
+     "MODEL is a folder in the diffusers layout; without one the bundled emoji model draws.\n"
+     "The paths of the pictures go to standard output, one a line, all else to standard error.\n"
+     "Ctrl-C stops between two steps and leaves no unfinished file; what was written stays.\n"
      "\n"
      "Examples:\n"
      "  ounce generate --prompt \"red apple\" -o apple.png\n"
@@ -24,6 +24,7 @@ static const struct command commands[] = {
      "  ounce generate --prompts-file prompts.txt --contact-sheet all.png\n"},
     {"inspect", COMMAND_INSPECT, cli_inspect, "inspect [MODEL] [options]",
      "describe a model from the headers of its files",
+     "MODEL is a folder in the diffusers layout; without one it is the bundled emoji model.\n"
      "Components, tensors, dtypes and bytes, and what consumes each tensor; no weights are read.\n"
      "A model that would not load is described as far as it goes, and the exit status is 3.\n"
      "\n"

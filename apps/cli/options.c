@@ -17,18 +17,29 @@ enum option_type { FLAG, TEXT, LIST, I32, U64, F64, CHOICE };
 struct option_row {
     size_t offset; /* in struct settings */
     enum option_type type;
-    const char *name;
-    int letter;           /* 0: none */
-    const char *argument; /* NULL: none */
-    unsigned commands;
-    double least, most;
-    const char *choices; /* "a, b" */
-    const char *initial; /* the column `default` */
+    int letter;                  /* 0: none */
+    const char *name, *argument; /* argument NULL: none */
+    const char *choices;         /* "a, b" */
+    const char *initial;         /* the column `default` */
     const char *help;
+    double least, most;
+    unsigned commands;
 };
 
 static const struct option_row rows[] = {
-#define OPTION(member, type, ...) {offsetof(struct settings, member), type, __VA_ARGS__},
+#define OPTION(member, type, name, letter, argument, commands, least, most, choices, initial, \
+               help)                                                                          \
+    {offsetof(struct settings, member),                                                       \
+     type,                                                                                    \
+     letter,                                                                                  \
+     name,                                                                                    \
+     argument,                                                                                \
+     choices,                                                                                 \
+     initial,                                                                                 \
+     help,                                                                                    \
+     least,                                                                                   \
+     most,                                                                                    \
+     commands},
 #include "options.inc"
 #undef OPTION
 };

@@ -48,7 +48,10 @@ bool cli_ends_with(const char *text, const char *end)
 
 static char folded(char c)
 {
-    return c == '_' ? '-' : (char)tolower((unsigned char)c);
+    if (c == '_') {
+        return '-';
+    }
+    return (char)tolower((unsigned char)c);
 }
 
 /* Edits (insert, delete, replace, swap of neighbours) from a to b. */
@@ -85,25 +88,24 @@ static size_t edits(const char *a, const char *b)
 
 const char *cli_nearest(const char *wrong, const char *const *names, size_t count)
 {
-    const char *nearest = NULL;
     size_t length = strlen(wrong);
     if (length > 200) {
         return NULL;
     }
-    size_t fewest = length / 3 + 1;
+    size_t nearest = count, fewest = length / 3 + 1;
     for (size_t i = 0; i < count; i++) {
         size_t n = edits(wrong, names[i]);
         if (n < fewest) {
             fewest = n;
-            nearest = names[i];
+            nearest = i;
         }
     }
-    for (size_t i = 0; nearest == NULL && length >= 3 && i < count; i++) {
+    for (size_t i = 0; nearest == count && length >= 3 && i < count; i++) {
         if (strcasestr(names[i], wrong) != NULL) {
-            nearest = names[i];
+            nearest = i;
         }
     }
-    return nearest;
+    return nearest < count ? names[nearest] : NULL;
 }
 
 double cli_seconds(void)

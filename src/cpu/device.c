@@ -168,17 +168,15 @@ static void event_destroy(struct oz_device *dev, struct oz_event *event)
 
 /* ---- operators ---- */
 
-static size_t scratch_bytes(const struct oz_device *dev, enum oz_op op, const void *args)
-{
-    switch (op) {
-#define OZ_REF(id, member, type, run, scratch) \
-    case id:                                   \
-        return scratch(dev, args);
+static size_t (*const scratch_of[OZ_OP_COUNT])(const struct oz_device *dev, const void *args) = {
+#define OZ_REF(id, member, type, run, scratch) [id] = scratch,
 #include "cpu/kern/ref/ref.inc"
 #undef OZ_REF
-    case OZ_OP_COUNT: break;
-    }
-    return 0;
+};
+
+static size_t scratch_bytes(const struct oz_device *dev, enum oz_op op, const void *args)
+{
+    return op < OZ_OP_COUNT ? scratch_of[op](dev, args) : 0;
 }
 
 static const struct oz_op_table operators = {

@@ -12,11 +12,10 @@
 #include "dev/backends.h"
 
 /* Best first: "auto" takes the first that opens. */
-static const struct oz_backend *const backends[] = {
-    &oz_cpu_backend,
+enum { BACKEND_CPU, BACKEND_COUNT };
+static const struct oz_backend *const backends[BACKEND_COUNT] = {
+    [BACKEND_CPU] = &oz_cpu_backend,
 };
-
-#define BACKEND_COUNT (sizeof backends / sizeof *backends)
 
 static enum oz_status open_backend(const struct oz_backend *backend, struct oz_device **out,
                                    int32_t index, uint32_t flags, struct oz_pool *pool,

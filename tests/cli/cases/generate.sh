@@ -53,11 +53,16 @@ expect 'guidance off, by 0' 0 'zero.png' '' generate $small -q -p pizza --true-c
 ok 'both are one' cmp off.png zero.png
 expect 'all that there is' 0 'x.png' '*1 picture in *' generate $small "$OUNCE_MODELS/emoji" -p pizza --verbose \
     --precision f32 --device cpu -o x.png
-expect 'in another locale' 0 'l.png' '' generate $small -q -p pizza --true-cfg-scale=2.5 -o l.png
 rm -f ./*
 
 expect 'a width that is no multiple' 2 '' 'ounce: *100*96*' generate -p x --width 100 --height 96
 expect 'a height that is no multiple' 2 '' 'ounce: *130*128*' generate -p x --height 130
+expect 'the second of two' 2 '' 'ounce: *' generate -p '' -p "$(printf '\377')" -n 2
+expect 'a folder that is no model' 8 '' 'ounce: *' generate "$work" -p x
+expect 'a file that is no model' 4 '' 'ounce: *is a file*' generate "$program" -p x
+OUNCE_TRACE=trace.json "$program" generate $small -q -p x -o t.png >"$logs/out" 2>&1
+ok 'a trace is JSON' awk -f "$here/json.awk" trace.json
+rm t.png trace.json
 expect 'a replaced picture' 0 'x.png' '' generate $small -q -p x -o x.png
 expect 'again' 0 'x.png' '' generate $small -q -p y -o x.png
 ok 'is the new one' has_text x.png '"y"'

@@ -12,6 +12,7 @@ done
 expect 'the bundled model' 0 '*transformer*' '' inspect
 ok 'other components' grep -q text_encoder "$logs/out"
 expect 'by its folder' 0 '*vae*' '' inspect "$OUNCE_MODELS/emoji"
+expect 'by its name' 0 '*vae*' '' inspect emoji
 expect 'tensors' 0 '*transformer_blocks.0.attn.to_q.weight*' '' inspect --tensors
 ok 'a line for each' sh -c '[ "$(grep -c "transformer_blocks.0.attn.to_q.weight" "$1")" -eq 1 ]' sh "$logs/out"
 "$program" inspect --json >all.json

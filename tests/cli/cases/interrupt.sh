@@ -35,7 +35,7 @@ interrupt 'SIGTERM' TERM
 
 # While prompts are read.
 mkfifo keys
-sh -c 'exec 3>keys; sleep 30' &
+sleep 30 >keys &
 writer=$!
 env --default-signal=INT "$program" generate --prompts-file - <keys >"$logs/out" 2>"$logs/err" &
 pid=$!

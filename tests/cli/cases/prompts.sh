@@ -19,3 +19,5 @@ ok 'the second, without its mark' has_text p-2.png '"grinning cat"'
 ok 'the third' has_text p-3.png '"pizza"'
 expect 'an empty prompt is one' 0 'e.png' '*' generate $small --prompt '' -o e.png
 expect 'dashes in a prompt' 0 'd.png' '*' generate $small --prompt=--seed -o d.png
+printf 'a\377b\n' >input
+expect 'not UTF-8' 2 '' 'ounce: *prompt*UTF-8*' generate $small --prompts-file - -o u.png
