@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -553,4 +554,15 @@ enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_v
         bytes -= n;
     }
     return OZ_OK;
+}
+
+void oz_ckpt_forget(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t map = (uintptr_t)ckpt->files[t->file].map;
+    uintptr_t begin = (map + (uintptr_t)t->file_offset + page - 1) / page * page;
+    uintptr_t end = (map + (uintptr_t)t->file_offset + (uintptr_t)t->bytes) / page * page;
+    if (begin < end) {
+        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+    }
 }

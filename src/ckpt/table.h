@@ -95,4 +95,8 @@ OZ_MUST_USE enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct
                                         int64_t offset, int64_t bytes, void *dst,
                                         struct oz_error *err);
 
+/* Says that a tensor's mapped pages will hardly be read again: the system may drop them. They come
+ * back from the file when they are. */
+void oz_ckpt_forget(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t);
+
 #endif

@@ -19,6 +19,8 @@ static struct oz_arena host;
 
 static int start(void **state)
 {
+    /* The tier whose kernels read planes: what the loader made of the file can be looked at. */
+    (void)setenv("OUNCE_CPU", "scalar", 1);
     return scratch_open(state) != 0 || oz_pool_create(&pool, 1, &err) != OZ_OK ||
            oz_device_open(&dev, "cpu", 0, pool, &err) != OZ_OK ||
            oz_arena_init_host(&host, "table", 1 << 22, &err) != OZ_OK;
@@ -253,7 +255,7 @@ static enum oz_status load(struct oz_arena *model, struct oz_load_stats *stats)
         return status;
     }
     for (int i = 0; i < 16; i++) {
-        assert_null(params[i].weight.codec); /* measuring binds nothing */
+        assert_null(params[i].weight.planes[OZ_PLANE_CODES].data); /* measuring binds nothing */
     }
     ok(oz_arena_init_host(model, "model", measure.peak_bytes, &err));
     *stats = (struct oz_load_stats){0};

@@ -30,8 +30,21 @@
 
 /* ---- scratch ---- */
 
+/* Counts for it: -1 when the result overflows or an operand is negative. */
+static inline int64_t oz_ref_times(int64_t a, int64_t b)
+{
+    int64_t product;
+    return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product) ? -1 : product;
+}
+
+static inline int64_t oz_ref_plus(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return a < 0 || b < 0 || __builtin_add_overflow(a, b, &sum) ? -1 : sum;
+}
+
 /* Adds room for count elements of `size` bytes to *total and gives its offset; 64-byte aligned.
- * *total becomes SIZE_MAX, and stays so, when the sum overflows. */
+ * *total becomes SIZE_MAX, and stays so, when the sum overflows or count is negative. */
 size_t oz_ref_reserve(size_t *total, int64_t count, size_t size);
 
 /* Address at an offset of oz_ref_reserve. */
@@ -116,6 +129,10 @@ void oz_ref_fn_row(enum oz_fn fn, float *x, int64_t count);
 void oz_ref_dots(const float *x, const float *w, int64_t stride, int64_t n, int64_t count,
                  float *out);
 
+/* dst[c] += sum over i < n, in order and from 0, of weights[i] rows[i * stride + c]; c < count. */
+void oz_ref_add_weighted(const float *weights, const float *rows, int64_t stride, int64_t n,
+                         int64_t count, float *dst);
+
 /* ---- the matrix product ---- */
 
 #define OZ_REF_COLS 32    /* output columns of a block: weight rows decoded together */
@@ -143,7 +160,7 @@ struct oz_ref_product {
     float *scratch; /* oz_ref_product_floats of them */
 };
 
-/* Scratch of a product, in floats. */
+/* Scratch of a product, in floats; -1 when that overflows. */
 int64_t oz_ref_product_floats(const struct oz_device *dev, int64_t depth, int up);
 
 void oz_ref_product_run(struct oz_pool *pool, const struct oz_ref_product *p);

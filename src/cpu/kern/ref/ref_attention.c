@@ -32,7 +32,6 @@ struct job {
 struct room {
     float *q;      /* [BLOCK_ROWS, head_dim] */
     float *sum;    /* [BLOCK_ROWS, head_dim] */
-    float *piece;  /* [head_dim]: one tile's part of a sum */
     float *tile;   /* [TILE, head_dim]: keys or values */
     float *scores; /* [BLOCK_ROWS, max_keys] */
 };
@@ -66,9 +65,11 @@ static int64_t longest_keys(const struct oz_attention_args *a)
 static struct layout lay_out(const struct oz_device *dev, const struct oz_attention_args *a)
 {
     struct layout l = {.max_keys = longest_keys(a)};
-    l.thread_floats = (2 * BLOCK_ROWS + 1 + TILE) * (int64_t)a->head_dim + BLOCK_ROWS * l.max_keys;
+    l.thread_floats = oz_ref_plus((2 * BLOCK_ROWS + TILE) * (int64_t)a->head_dim,
+                                  oz_ref_times(BLOCK_ROWS, l.max_keys));
     l.sinks = oz_ref_reserve(&l.total, a->heads, sizeof(float));
-    l.rows = oz_ref_reserve(&l.total, oz_ref_threads(dev) * l.thread_floats, sizeof(float));
+    l.rows =
+        oz_ref_reserve(&l.total, oz_ref_times(oz_ref_threads(dev), l.thread_floats), sizeof(float));
     return l;
 }
 
@@ -83,8 +84,7 @@ static struct room room_of(const struct job *job, int32_t thread)
     struct room room;
     room.q = job->rows + thread * job->l.thread_floats;
     room.sum = room.q + BLOCK_ROWS * dim;
-    room.piece = room.sum + BLOCK_ROWS * dim;
-    room.tile = room.piece + dim;
+    room.tile = room.sum + BLOCK_ROWS * dim;
     room.scores = room.tile + TILE * dim;
     return room;
 }
@@ -178,25 +178,6 @@ static float soften(float *scores, int64_t begin, int64_t end, const float *sink
     return (float)sum;
 }
 
-/* sum[r] += weights of a tile times its values, the tile's part summed apart. */
-static void add_values(const struct room *room, const float *weights, int64_t begin, int64_t end,
-                       int64_t k0, int64_t dim, float *sum)
-{
-    for (int64_t c = 0; c < dim; c++) {
-        room->piece[c] = 0;
-    }
-    for (int64_t i = begin; i < end; i++) {
-        const float *value = room->tile + (i - k0) * dim;
-        float weight = weights[i];
-        for (int64_t c = 0; c < dim; c++) {
-            room->piece[c] += weight * value[c];
-        }
-    }
-    for (int64_t c = 0; c < dim; c++) {
-        sum[c] += room->piece[c];
-    }
-}
-
 static void sum_block(const struct job *job, int32_t head, int64_t q0, int64_t rows,
                       const struct room *room)
 {
@@ -218,8 +199,9 @@ static void sum_block(const struct job *job, int32_t head, int64_t q0, int64_t r
             begin = oz_ref_max(begin, k0);
             end = oz_ref_min(end, k0 + count);
             if (begin < end) {
-                add_values(room, room->scores + r * job->l.max_keys, begin, end, k0, dim,
-                           room->sum + r * dim);
+                oz_ref_add_weighted(room->scores + r * job->l.max_keys + begin,
+                                    room->tile + (begin - k0) * dim, dim, end - begin, dim,
+                                    room->sum + r * dim);
             }
         }
     }

@@ -11,7 +11,7 @@ size_t oz_ref_scratch_embed(const struct oz_device *dev, const void *args)
 {
     const struct oz_embed_args *a = args;
     size_t total = 0;
-    (void)oz_ref_reserve(&total, oz_ref_threads(dev) * a->out->cols, sizeof(float));
+    (void)oz_ref_reserve(&total, oz_ref_times(oz_ref_threads(dev), a->out->cols), sizeof(float));
     return total;
 }
 

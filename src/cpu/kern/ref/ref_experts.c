@@ -36,8 +36,8 @@ static struct layout lay_out(const struct oz_device *dev, const struct oz_expert
     l.order = oz_ref_reserve(&l.total, pairs, sizeof(int32_t));
     l.starts = oz_ref_reserve(&l.total, l.experts + 1, sizeof(int32_t));
     l.bias = oz_ref_reserve(&l.total, oz_ref_max(l.wide, a->out->cols), sizeof(float));
-    l.up = oz_ref_reserve(&l.total, pairs * l.wide, sizeof(float));
-    l.down = oz_ref_reserve(&l.total, pairs * a->out->cols, sizeof(float));
+    l.up = oz_ref_reserve(&l.total, oz_ref_times(pairs, l.wide), sizeof(float));
+    l.down = oz_ref_reserve(&l.total, oz_ref_times(pairs, a->out->cols), sizeof(float));
     l.product = oz_ref_reserve(&l.total, oz_ref_product_floats(dev, oz_ref_max(d, l.hidden), 0),
                                sizeof(float));
     return l;

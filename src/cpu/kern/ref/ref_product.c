@@ -79,15 +79,48 @@ void oz_ref_dots(const float *x, const float *w, int64_t stride, int64_t n, int6
     }
 }
 
+static void store_lanes(float *p, lanes v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+void oz_ref_add_weighted(const float *weights, const float *rows, int64_t stride, int64_t n,
+                         int64_t count, float *dst)
+{
+    int64_t c = 0;
+    for (; c + 16 <= count; c += 16) { /* sixteen columns at once */
+        lanes sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};
+        for (int64_t i = 0; i < n; i++) {
+            const float *row = rows + i * stride + c;
+            sum0 += weights[i] * load_lanes(row);
+            sum1 += weights[i] * load_lanes(row + 4);
+            sum2 += weights[i] * load_lanes(row + 8);
+            sum3 += weights[i] * load_lanes(row + 12);
+        }
+        store_lanes(dst + c, load_lanes(dst + c) + sum0);
+        store_lanes(dst + c + 4, load_lanes(dst + c + 4) + sum1);
+        store_lanes(dst + c + 8, load_lanes(dst + c + 8) + sum2);
+        store_lanes(dst + c + 12, load_lanes(dst + c + 12) + sum3);
+    }
+    for (; c < count; c++) {
+        float sum = 0;
+        for (int64_t i = 0; i < n; i++) {
+            sum += weights[i] * rows[i * stride + c];
+        }
+        dst[c] += sum;
+    }
+}
+
 /* Floats of one thread: decoded weight rows (twice with up), room for fetched rows. */
 static int64_t thread_floats(int64_t depth, int up)
 {
-    return OZ_REF_COLS * depth * (up ? 2 : 1) + OZ_REF_ROWS * OZ_REF_DEPTH;
+    return oz_ref_plus(oz_ref_times(up ? 2L * OZ_REF_COLS : OZ_REF_COLS, depth),
+                       (int64_t)OZ_REF_ROWS * OZ_REF_DEPTH);
 }
 
 int64_t oz_ref_product_floats(const struct oz_device *dev, int64_t depth, int up)
 {
-    return oz_ref_threads(dev) * thread_floats(depth, up);
+    return oz_ref_times(oz_ref_threads(dev), thread_floats(depth, up));
 }
 
 static void decode_rows(const struct oz_weight *w, int64_t slice, int64_t row0, int64_t rows,

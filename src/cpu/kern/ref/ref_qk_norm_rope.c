@@ -21,7 +21,8 @@ static struct layout lay_out(const struct oz_device *dev, const struct oz_qk_nor
 {
     struct layout l = {0};
     l.weight = oz_ref_reserve(&l.total, a->head_dim, sizeof(float));
-    l.rows = oz_ref_reserve(&l.total, oz_ref_threads(dev) * (a->head_dim + 2 * count_pairs(a)),
+    l.rows = oz_ref_reserve(&l.total,
+                            oz_ref_times(oz_ref_threads(dev), a->head_dim + 2 * count_pairs(a)),
                             sizeof(float));
     return l;
 }

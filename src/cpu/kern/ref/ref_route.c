@@ -15,7 +15,8 @@ static struct layout lay_out(const struct oz_device *dev, const struct oz_route_
 {
     struct layout l = {0};
     l.bias = oz_ref_reserve(&l.total, a->logits->cols, sizeof(float));
-    l.rows = oz_ref_reserve(&l.total, oz_ref_threads(dev) * 2 * a->logits->cols, sizeof(float));
+    l.rows = oz_ref_reserve(&l.total, oz_ref_times(oz_ref_threads(dev) * 2, a->logits->cols),
+                            sizeof(float));
     return l;
 }
 

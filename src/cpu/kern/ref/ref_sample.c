@@ -18,7 +18,8 @@ size_t oz_ref_scratch_sample(const struct oz_device *dev, const void *args)
 {
     const struct oz_sample_args *a = args;
     size_t total = 0;
-    (void)oz_ref_reserve(&total, oz_ref_threads(dev) * a->logits->cols, sizeof(struct candidate));
+    (void)oz_ref_reserve(&total, oz_ref_times(oz_ref_threads(dev), a->logits->cols),
+                         sizeof(struct candidate));
     return total;
 }
 

@@ -12,8 +12,8 @@ struct layout {
 static struct layout lay_out(const struct oz_device *dev, const struct oz_time_embed_args *a)
 {
     struct layout l = {.width_1 = a->linear_1->w.shape[0], .width_2 = a->linear_2->w.shape[0]};
-    l.phi = oz_ref_reserve(&l.total, a->rows * a->dim, sizeof(float));
-    l.hidden = oz_ref_reserve(&l.total, a->rows * l.width_1, sizeof(float));
+    l.phi = oz_ref_reserve(&l.total, oz_ref_times(a->rows, a->dim), sizeof(float));
+    l.hidden = oz_ref_reserve(&l.total, oz_ref_times(a->rows, l.width_1), sizeof(float));
     l.bias_1 = oz_ref_reserve(&l.total, l.width_1, sizeof(float));
     l.bias_2 = oz_ref_reserve(&l.total, l.width_2, sizeof(float));
     l.product = oz_ref_reserve(

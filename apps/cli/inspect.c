@@ -1,0 +1,37 @@
+/* inspect.c: `ounce inspect`: the library's description of a model, on standard output. */
+#include <ounce/ounce.h>
+
+#include "command.h"
+#include "messages.h"
+#include "options.h"
+
+static int write_stdout(void *ctx, const char *text, size_t bytes)
+{
+    (void)ctx;
+    return !cli_print(text, bytes);
+}
+
+enum oz_status cli_inspect(int argc, char **argv)
+{
+    struct settings settings;
+    enum oz_status status = cli_options_parse(&settings, COMMAND_INSPECT, argc, argv);
+    if (status == OZ_OK && settings.help) {
+        cli_command_help(cli_command_of(COMMAND_INSPECT));
+    } else if (status == OZ_OK) {
+        struct oz_inspect_options options;
+        struct oz_error err;
+        oz_inspect_options_default(&options);
+        options.json = settings.json;
+        options.tensors = settings.tensors;
+        status = oz_model_inspect(settings.model, &options, write_stdout, NULL, &err);
+        /* Lost output is said first and alone: what the library makes of it is only its echo. */
+        enum oz_status flushed = cli_print_end();
+        if (flushed != OZ_OK) {
+            status = flushed;
+        } else if (status != OZ_OK) {
+            (void)cli_fail_with(&err);
+        }
+    }
+    cli_settings_free(&settings);
+    return status;
+}

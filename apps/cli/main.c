@@ -1,0 +1,146 @@
+/*
+ * ounce: the program. This file holds the table of commands and their help; each command has a file
+ * of its own.
+ */
+#include <ounce/ounce.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+#include "messages.h"
+#include "options.h"
+#include "text.h"
+
+static const struct command commands[] = {
+    {"generate", COMMAND_GENERATE, cli_generate, "generate [MODEL] --prompt TEXT [options]",
+     "draw pictures from prompts",
+     "MODEL is a folder in the diffusers layout; without one the bundled emoji model draws.\n"
+     "The paths of the pictures go to standard output, one a line, all else to standard error.\n"
+     "Ctrl-C stops between two steps and leaves no unfinished file; what was written stays.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce generate --prompt \"red apple\" -o apple.png\n"
+     "  ounce generate --prompt \"pizza\" -n 4 --seed 7 -o pizzas/\n"
+     "  ounce generate --prompts-file prompts.txt --contact-sheet all.png\n"},
+    {"inspect", COMMAND_INSPECT, cli_inspect, "inspect [MODEL] [options]",
+     "describe a model from the headers of its files",
+     "MODEL is a folder in the diffusers layout; without one it is the bundled emoji model.\n"
+     "Components, tensors, dtypes and bytes, and what consumes each tensor; no weights are read.\n"
+     "A model that would not load is described as far as it goes, and the exit status is 3.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce inspect\n"
+     "  ounce inspect --json --tensors MODEL\n"},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+const struct command *cli_command_named(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+const struct command *cli_command_of(unsigned bit)
+{
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (commands[i].bit == bit) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+void cli_command_help(const struct command *command)
+{
+    (void)cli_printf("ounce %s: %s\n\nUsage: ounce %s\n\n%s\nOptions:\n", command->name,
+                     command->summary, command->usage, command->more);
+    cli_options_help(command->bit);
+    (void)cli_printf("\nEach option has a page in docs/options.\n");
+}
+
+static void print_usage(void)
+{
+    (void)cli_printf("ounce %s: image and language models, fewer ounces\n\n"
+                     "Usage: ounce COMMAND [options]\n\nCommands:\n",
+                     oz_version());
+    for (size_t i = 0; i < COMMANDS; i++) {
+        (void)cli_printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+    }
+    (void)cli_printf("\nOptions:\n");
+    cli_options_help(COMMAND_TOP);
+    (void)cli_printf(
+        "\n`ounce help COMMAND` says all about one. A first picture:\n"
+        "  ounce generate --prompt \"red apple\" -o apple.png\n\n"
+        "Exit status: 0 done, 1 internal error, 2 usage, 3 malformed file, 4 valid but not\n"
+        "supported, 5 out of memory, 6 input or output, 7 a threshold was missed, 8 no such\n"
+        "model, 9 device absent or lost, 130 interrupted.\n");
+}
+
+static enum oz_status fail_command(const char *name)
+{
+    const char *names[COMMANDS + 1] = {"help"};
+    for (size_t i = 0; i < COMMANDS; i++) {
+        names[i + 1] = commands[i].name;
+    }
+    const char *nearest = cli_nearest(name, names, COMMANDS + 1);
+    if (nearest != NULL) {
+        return cli_fail(OZ_ERR_ARG, "There is no command '%s'; did you mean `ounce %s`?", name,
+                        nearest);
+    }
+    return cli_fail(OZ_ERR_ARG, "There is no command '%s'; `ounce --help` lists them.", name);
+}
+
+static enum oz_status help(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage();
+        return OZ_OK;
+    }
+    if (argc > 2) {
+        return cli_fail(OZ_ERR_ARG, "`ounce help` takes one command.");
+    }
+    const struct command *command = cli_command_named(argv[1]);
+    if (command == NULL) {
+        return fail_command(argv[1]);
+    }
+    cli_command_help(command);
+    return OZ_OK;
+}
+
+/* The program's own options, given instead of a command. */
+static enum oz_status top(int argc, char **argv)
+{
+    struct settings settings;
+    enum oz_status status = cli_options_parse(&settings, COMMAND_TOP, argc, argv);
+    if (status == OZ_OK && settings.help) {
+        print_usage();
+    } else if (status == OZ_OK && settings.version) {
+        (void)cli_printf("ounce %s\n", oz_version());
+    } else if (status == OZ_OK) {
+        status = cli_fail(OZ_ERR_ARG, "A command must follow: `ounce --help` lists them.");
+    }
+    cli_settings_free(&settings);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    cli_streams_init();
+    enum oz_status status;
+    const struct command *command = argc > 1 ? cli_command_named(argv[1]) : NULL;
+    if (command != NULL) {
+        status = command->run(argc - 1, argv + 1);
+    } else if (argc > 1 && strcmp(argv[1], "help") == 0) {
+        status = help(argc - 1, argv + 1);
+    } else if (argc > 1 && argv[1][0] != '-') {
+        status = fail_command(argv[1]);
+    } else {
+        status = top(argc, argv);
+    }
+    enum oz_status flushed = cli_print_end();
+    return cli_exit_code(status != OZ_OK ? status : flushed);
+}

@@ -1,0 +1,160 @@
+/* The registry and the CPU device. */
+#include "test.h"
+
+#include "base/alloc.h"
+#include "base/pool.h"
+#include "dev/device.h"
+#include "dev/ops.h"
+
+static struct oz_error err;
+
+static void names(void **state)
+{
+    static const char *const good[] = {"cpu", "cpu:0", "auto"};
+    struct oz_device *dev;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(oz_device_open(&dev, good[i], 0, NULL, &err), OZ_OK);
+        assert_string_equal(dev->name, "cpu");
+        assert_non_null(dev->tier);
+        assert_true(dev->host_memory && !dev->plan_only);
+        oz_device_close(&dev);
+        assert_null(dev);
+    }
+    oz_device_close(&dev); /* NULL is fine */
+}
+
+static void fails(const char *name, uint32_t flags, enum oz_status status, const char *text)
+{
+    struct oz_device *dev;
+    assert_int_equal(oz_device_open(&dev, name, flags, NULL, &err), status);
+    assert_null(dev);
+    if (strstr(err.message, text) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", err.message, text);
+    }
+}
+
+static void wrong_names(void **state)
+{
+    fails("cpi", 0, OZ_ERR_ARG, "did you mean \"cpu\"?");
+    fails("tpu9000", 0, OZ_ERR_ARG, "Devices of this build: cpu, auto.");
+    fails("", 0, OZ_ERR_ARG, "Devices of this build");
+    fails("cpu:", 0, OZ_ERR_ARG, "a number from 0");
+    fails("cpu:x", 0, OZ_ERR_ARG, "a number from 0");
+    fails("cpu:0x", 0, OZ_ERR_ARG, "a number from 0");
+    fails("cpu:99999999999999999999", 0, OZ_ERR_ARG, "a number from 0");
+    fails("cpu:1", 0, OZ_ERR_DEVICE, "cpu:1 does not exist");
+    fails("cpu", 8, OZ_ERR_ARG, "unknown flags 0x8");
+}
+
+static void memory(void **state)
+{
+    struct oz_device *dev;
+    void *a;
+    void *b;
+    int64_t free_bytes;
+    int64_t total_bytes;
+    assert_int_equal(oz_device_open(&dev, "cpu", 0, NULL, &err), OZ_OK);
+    assert_int_equal(dev->memory(dev, &free_bytes, &total_bytes, &err), OZ_OK);
+    assert_true(free_bytes > 0 && free_bytes <= total_bytes);
+    assert_int_equal(dev->alloc(dev, 1, &a, &err), OZ_OK);
+    assert_int_equal(dev->alloc_host(dev, 1000, &b, &err), OZ_OK);
+    assert_int_equal((uintptr_t)a % OZ_DEVICE_ALIGN, 0);
+    dev->free(dev, a);
+    dev->free_host(dev, b);
+    dev->free(dev, NULL);
+    assert_int_equal(dev->alloc(dev, SIZE_MAX, &a, &err), OZ_ERR_NOMEM);
+    assert_null(a);
+    assert_non_null(strstr(err.message, "bytes asked"));
+    oz_alloc_fail_at(1, 0);
+    assert_int_equal(dev->alloc(dev, 64, &a, &err), OZ_ERR_NOMEM);
+    oz_alloc_fail_at(0, 0);
+    assert_null(a);
+    oz_device_close(&dev);
+    oz_alloc_fail_at(1, 0);
+    assert_int_equal(oz_device_open(&dev, "cpu", 0, NULL, &err), OZ_ERR_NOMEM);
+    oz_alloc_fail_at(0, 0);
+    assert_null(dev);
+}
+
+static void transfers(void **state)
+{
+    struct oz_device *dev;
+    struct oz_queue *queue;
+    struct oz_event *event;
+    char text[] = "seven bytes";
+    char back[sizeof text];
+    void *a;
+    void *b;
+    assert_int_equal(oz_device_open(&dev, "cpu", 0, NULL, &err), OZ_OK);
+    assert_int_equal(dev->alloc(dev, sizeof text, &a, &err), OZ_OK);
+    assert_int_equal(dev->alloc(dev, sizeof text, &b, &err), OZ_OK);
+    assert_int_equal(dev->queue_create(dev, &queue, &err), OZ_OK);
+    assert_non_null(queue);
+    assert_int_equal(dev->upload(dev, queue, a, text, sizeof text, &err), OZ_OK);
+    assert_int_equal(dev->record(dev, queue, &event, &err), OZ_OK);
+    assert_int_equal(dev->await(dev, NULL, event, &err), OZ_OK);
+    assert_int_equal(dev->copy(dev, NULL, b, a, sizeof text, &err), OZ_OK);
+    assert_int_equal(dev->download(dev, NULL, back, b, sizeof text, &err), OZ_OK);
+    assert_int_equal(dev->wait(dev, NULL, &err), OZ_OK);
+    assert_memory_equal(back, text, sizeof text);
+    dev->event_destroy(dev, event);
+    dev->queue_destroy(dev, queue);
+    dev->free(dev, a);
+    dev->free(dev, b);
+    oz_device_close(&dev);
+}
+
+static void plan_only(void **state)
+{
+    struct oz_device *dev;
+    void *memory;
+    int64_t bytes;
+    struct oz_act x = {.rows = 2, .cols = 8, .stride = 8, .spec = {.dtype = OZ_DTYPE_F32}};
+    struct oz_act out = x;
+    struct oz_act_quant_args a = {.x = &x, .out = &out, .rows = 2};
+    struct oz_linear w = {.w = {.name = "w"}};
+    struct oz_linear_args linear = {.x = &x, .w = &w, .out = &out};
+    assert_int_equal(oz_device_open(&dev, "cpu", OZ_DEVICE_PLAN_ONLY, NULL, &err), OZ_OK);
+    assert_true(dev->plan_only);
+    assert_int_equal(dev->alloc(dev, 64, &memory, &err), OZ_ERR_DEVICE);
+    assert_null(memory);
+    assert_non_null(strstr(err.message, "planning only"));
+    assert_int_equal(dev->memory(dev, &bytes, &bytes, &err), OZ_ERR_DEVICE);
+    assert_int_equal(dev->wait(dev, NULL, &err), OZ_ERR_DEVICE);
+    assert_true(dev->ops->scratch_bytes(dev, OZ_OP_LINEAR, &linear) > 0);
+    struct oz_op_ctx ctx = {.dev = dev};
+    assert_int_equal(dev->ops->act_quant(&ctx, &a), OZ_ERR_DEVICE);
+    oz_device_close(&dev);
+}
+
+static void plan_param(void **state)
+{
+    struct oz_device *dev;
+    struct oz_plan_answer answer;
+    struct oz_plan_request request = {.use = OZ_USE_LINEAR};
+    struct oz_param p = {.name = "blocks.0.w", .rank = 2, .shape = {4, 8}};
+    assert_int_equal(oz_device_open(&dev, "cpu", OZ_DEVICE_PLAN_ONLY, NULL, &err), OZ_OK);
+    assert_int_equal(dev->ops->plan_param(dev, &p, &request, &answer, &err), OZ_ERR_ARG);
+    assert_non_null(strstr(err.message, "blocks.0.w"));
+    p.weight = oz_weight_shape(oz_codec_find("bf16"), 1, 4, 8);
+    assert_int_equal(dev->ops->plan_param(dev, &p, &request, &answer, &err), OZ_OK);
+    assert_non_null(answer.plan);
+    assert_non_null(answer.kernel);
+    request.mode = 1;
+    assert_int_equal(dev->ops->plan_param(dev, &p, &request, &answer, &err), OZ_ERR_UNSUPPORTED);
+    request.mode = 0;
+    assert_int_equal(dev->ops->pack_band(dev, NULL, &p, 0, 0, 4, &p.weight, &err), OZ_ERR_INTERNAL);
+    p.weight.planes[OZ_PLANE_SMOOTH].present = true;
+    assert_int_equal(dev->ops->plan_param(dev, &p, &request, &answer, &err), OZ_ERR_UNSUPPORTED);
+    assert_null(answer.plan);
+    oz_device_close(&dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names),     cmocka_unit_test(wrong_names), cmocka_unit_test(memory),
+        cmocka_unit_test(transfers), cmocka_unit_test(plan_only),   cmocka_unit_test(plan_param),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
