@@ -19,7 +19,8 @@ static enum oz_status tokenise(struct oz_sequence *s, const struct oz_pipeline *
     struct oz_buf lost;
     size_t bytes = strlen(prompt);
     oz_buf_init(&lost, 3 * bytes + 64);
-    oz_token_list_init(list, (size_t)(template->drop + template->default_kept));
+    /* Room for all of them before they are cut: no token has less than a byte. */
+    oz_token_list_init(list, OZ_TOKENIZER_MAX_TEXT_BYTES);
     enum oz_status status = oz_template_encode(p->tokenizer, template, prompt, bytes,
                                                template->default_kept, list, &lost, err);
     if (status == OZ_OK && lost.bytes > 0) {
