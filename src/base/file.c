@@ -147,6 +147,10 @@ enum oz_status oz_file_write(const char *path, const void *data, size_t bytes, s
 {
     static atomic_uint serial;
     struct stat st;
+    bool replaces = stat(path, &st) == 0;
+    if (replaces && !S_ISREG(st.st_mode)) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s: it is not a regular file.", path);
+    }
     size_t n = strlen(path) + 40;
     char *temporary = oz_alloc(n);
     if (temporary == NULL) {
@@ -160,7 +164,7 @@ enum oz_status oz_file_write(const char *path, const void *data, size_t bytes, s
         oz_free(temporary);
         return OZ_FAIL(err, OZ_ERR_IO, "Cannot write beside %s: %s.", path, strerror(error));
     }
-    if (stat(path, &st) == 0) {
+    if (replaces) {
         (void)fchmod(fd, st.st_mode & 07777);
     }
     bool ok = write_all(fd, data, bytes);

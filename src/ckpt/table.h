@@ -82,7 +82,8 @@ const struct oz_ckpt_file *oz_ckpt_file(const struct oz_ckpt *ckpt, int32_t inde
 const char *oz_ckpt_metadata(const struct oz_ckpt *ckpt, const char *key);
 
 /* Files in the folder with a checkpoint's suffix that the table does not use (stale or stray):
- * their count, and the i-th one's name. `inspect` and the plan name them. */
+ * their count, and the i-th one's name in byte order. `inspect` and the plan name them. None for a
+ * table that was opened by the name of one .safetensors file. */
 int32_t oz_ckpt_stray_count(const struct oz_ckpt *ckpt);
 const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index);
 
