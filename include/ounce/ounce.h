@@ -63,7 +63,8 @@ struct oz_engine_options {
     size_t struct_size;
 
     /* A folder in the diffusers layout. NULL or "": the bundled emoji model, looked for in
-     * $OUNCE_MODELS, then in the data folder relative to the program, then in the build tree. */
+     * $OUNCE_MODELS, then in the data folder relative to the program (installed or in the build
+     * tree), then in the data folder that the library was configured with. */
     const char *model;
 
     const char *device;          /* "cpu" (default) */
@@ -154,13 +155,14 @@ OZ_API int32_t oz_image_height(const struct oz_image *image);
 OZ_API const uint8_t *oz_image_pixels(const struct oz_image *image);
 /* Before rounding: [3, height, width] f32 in 0..1; borrowed from the image. */
 OZ_API const float *oz_image_floats(const struct oz_image *image);
-/* The request that made it, as a JSON object (prompt, negative_prompt, width, height, steps, scale,
+/* The request that made it, as a JSON object (prompt, negative_prompt, width, height,
+ * num_inference_steps, true_cfg_scale,
  * seed, model, version); borrowed. Empty string for images not made by oz_image_generate. */
 OZ_API const char *oz_image_metadata(const struct oz_image *image);
 
 struct oz_png_options {
     size_t struct_size;
-    int32_t no_metadata; /* nonzero: the request is not embedded (tEXt "ounce") */
+    int32_t no_metadata; /* nonzero: the request is not embedded (a text chunk "ounce") */
 };
 OZ_API void oz_png_options_init(struct oz_png_options *options, size_t struct_size);
 #define oz_png_options_default(options) oz_png_options_init((options), sizeof *(options))

@@ -5,8 +5,7 @@
  * Opening reads headers only. Every claim of a file (counts, lengths, offsets, shapes) is checked
  * against the file's real size before it is used; checkpoint-formats.md section 13.1 is the list.
  * A table is immutable after opening and may be read from several threads. A file that another
- * process cuts short while it is mapped would raise SIGBUS on `data`: loaders read with
- * oz_ckpt_read, which reports it, and use `data` only for weights that stay mapped.
+ * process cuts short while it is mapped would raise SIGBUS on `data`; oz_ckpt_read reports it.
  */
 #ifndef OZ_CKPT_TABLE_H
 #define OZ_CKPT_TABLE_H
