@@ -403,7 +403,7 @@ static void multiply(const struct layout *l, int64_t rows, int64_t k, const uint
  * times that would be NaN. Each row gets a copy of the panel without what it does not see; the sums
  * are the same otherwise.
  */
-static void add_guarded(struct block *b, int64_t padded, const uint8_t *panel, float *out,
+static void add_guarded(struct block *b, int64_t count, const uint8_t *panel, float *out,
                         bool first)
 {
     const struct layout *l = &b->job->l;
@@ -412,29 +412,30 @@ static void add_guarded(struct block *b, int64_t padded, const uint8_t *panel, f
     int64_t step = nr * kr * l->element; /* bytes of kr keys */
     int64_t lda = TILE * (int64_t)sizeof(float) / l->element;
     for (int64_t r = 0; r < b->rows; r++) {
-        memcpy(b->stage, panel, (size_t)(padded * nr * l->element));
-        for (int64_t j = 0; j < padded; j++) {
+        memcpy(b->stage, panel, (size_t)(count * nr * l->element));
+        for (int64_t j = 0; j < count; j++) {
             uint8_t *at = b->stage + j / kr * step + j % kr * l->element;
             bool seen = j >= b->begin[r] && j < b->end[r];
             for (int64_t f = 0; f < nr && !seen; f++) {
                 memset(at + f * kr * l->element, 0, (size_t)l->element);
             }
         }
-        l->g->run(1, padded, (uint8_t *)b->scores + r * lda * l->element, lda, b->stage,
+        l->g->run(1, count, (uint8_t *)b->scores + r * lda * l->element, lda, b->stage,
                   out + r * l->features, l->features, first);
     }
 }
 
-/* One tile: scores, weights, sum of values. */
-static void pass_tile(struct block *b, int64_t tile, bool first)
+/* One tile, keys before position `last`: scores, weights, sum of values. */
+static void pass_tile(struct block *b, int64_t tile, int64_t last, bool first)
 {
     const struct job *job = b->job;
     const struct layout *l = &job->l;
     const struct oz_attention_args *a = job->a;
     int64_t nr = l->g->nr;
     int64_t k0 = tile * TILE;
-    int64_t count = least(TILE, b->u->keys - k0);
-    int64_t padded = least(TILE, b->u->padded - k0);
+    int64_t count = least(TILE, last - k0);
+    int64_t padded = oz_gemm_pad(count, l->key_multiple);
+    int64_t weights = oz_gemm_pad(count, l->g->k_multiple);
     bool partial = see_tile(b, k0, count);
     for (int64_t c = 0; c < padded; c += nr) {
         multiply(l, b->rows, l->depth, b->queries, l->depth,
@@ -465,9 +466,9 @@ static void pass_tile(struct block *b, int64_t tile, bool first)
     for (int64_t c = 0; c < l->features; c += nr) {
         const uint8_t *panel = b->u->v + (c * b->u->padded + k0 * nr) * l->element;
         if (guard) {
-            add_guarded(b, padded, panel, b->out + c, first);
+            add_guarded(b, weights, panel, b->out + c, first);
         } else {
-            multiply(l, b->rows, padded, (uint8_t *)b->scores,
+            multiply(l, b->rows, weights, (uint8_t *)b->scores,
                      TILE * (int64_t)sizeof(float) / l->element, panel, b->out + c, l->features,
                      first);
         }
@@ -505,7 +506,7 @@ static void run_block(struct block *b)
     visible(b, b->rows - 1, &unused, &last);
     first /= TILE;
     for (int64_t tile = first; tile * TILE < last; tile++) {
-        pass_tile(b, tile, tile == first);
+        pass_tile(b, tile, last, tile == first);
     }
     if (first * TILE >= last) {
         memset(b->out, 0, (size_t)(b->rows * l->features) * sizeof *b->out);

@@ -152,17 +152,23 @@ static inline bool att_pack_values(const void *rows, int64_t features, int64_t p
                                    void *dst)
 {
     const att_element *src = rows;
-    vf nan = v_zero(); /* sums of x * 0: NaN where an x is infinite or NaN */
     for (int64_t f = 0; f < features; f += ATT_NR) {
         att_element *to = (att_element *)dst + f / ATT_NR * panel_elems;
         for (int64_t key = 0; key < ATT_NR; key += ATT_KR) {
             att_pack_step(src + key * features + f, features, to + key * ATT_NR);
         }
     }
-    for (int64_t i = 0; i < ATT_NR * features; i += OZ_VL) {
-        nan = v_fma(att_get(src + i), v_zero(), nan);
+    vf n0 = v_zero(); /* sums of x * 0: NaN where an x is infinite or NaN */
+    vf n1 = n0;
+    vf n2 = n0;
+    vf n3 = n0;
+    for (int64_t i = 0; i < ATT_NR * features; i += 4 * OZ_VL) {
+        n0 = v_fma(att_get(src + i), v_zero(), n0);
+        n1 = v_fma(att_get(src + i + OZ_VL), v_zero(), n1);
+        n2 = v_fma(att_get(src + i + 2 * OZ_VL), v_zero(), n2);
+        n3 = v_fma(att_get(src + i + 3 * OZ_VL), v_zero(), n3);
     }
-    return v_sum(nan) == 0;
+    return v_sum(v_add(v_add(n0, n1), v_add(n2, n3))) == 0;
 }
 
 /* ---- softmax ---- */
@@ -295,7 +301,12 @@ static inline void att_store(const struct oz_act *out, int64_t row, int64_t col,
         int64_t n = count - c < OZ_VL ? count - c : OZ_VL;
         vf x = v_div(v_load(sums + c), v_set(denominator)); /* whole vectors */
         if (out->spec.dtype == OZ_DTYPE_F32) {
-            v_store_n((float *)out->data + at + c, x, n);
+            float *to = (float *)out->data + at + c;
+            if (n == OZ_VL) { /* masked stores are slow on some processors */
+                v_store(to, x);
+            } else {
+                v_store_n(to, x, n);
+            }
             continue;
         }
         uint16_t lanes[OZ_VL];
