@@ -11,7 +11,7 @@
 #define ALIGN 64
 #define MAX_UNITS 64
 #define PACKED_BYTES ((size_t)16 << 20) /* of a wave, unless one unit is larger */
-#define BLOCK_BYTES (64 * 1024) /* queries and sums of a block: what the second cache takes */
+#define BLOCK_BYTES (192 * 1024) /* queries and sums of a block: what the second cache takes */
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -425,22 +425,32 @@ static void add_guarded(struct block *b, int64_t count, const uint8_t *panel, fl
     }
 }
 
-/* One tile, keys before position `last`: scores, weights, sum of values. */
-static void pass_tile(struct block *b, int64_t tile, int64_t last, bool first)
+/* Scores of the keys from k0 on, a panel at a time, in pieces of the depth that stay in the first
+ * cache. */
+static void score_keys(struct block *b, int64_t k0, int64_t padded)
+{
+    const struct layout *l = &b->job->l;
+    int64_t nr = l->g->nr;
+    for (int64_t c = 0; c < padded; c += nr) {
+        const uint8_t *panel = b->u->k + (k0 + c) * l->depth * l->element;
+        for (int64_t d = 0; d < l->depth; d += l->g->k_block) {
+            multiply(l, b->rows, least(l->g->k_block, l->depth - d), b->queries + d * l->element,
+                     l->depth, panel + d * nr * l->element, b->scores + c, TILE, d == 0);
+        }
+    }
+}
+
+/* Keys [k0, k0 + count), of one tile: scores, weights, sum of values. */
+static void pass_keys(struct block *b, int64_t k0, int64_t count, bool first)
 {
     const struct job *job = b->job;
     const struct layout *l = &job->l;
     const struct oz_attention_args *a = job->a;
     int64_t nr = l->g->nr;
-    int64_t k0 = tile * TILE;
-    int64_t count = least(TILE, last - k0);
     int64_t padded = oz_gemm_pad(count, l->key_multiple);
     int64_t weights = oz_gemm_pad(count, l->g->k_multiple);
     bool partial = see_tile(b, k0, count);
-    for (int64_t c = 0; c < padded; c += nr) {
-        multiply(l, b->rows, l->depth, b->queries, l->depth,
-                 b->u->k + (k0 + c) * l->depth * l->element, b->scores + c, TILE, true);
-    }
+    score_keys(b, k0, padded);
     struct oz_attention_tile t = {
         .rows = b->rows,
         .padded = padded,
@@ -462,7 +472,7 @@ static void pass_tile(struct block *b, int64_t tile, int64_t last, bool first)
                  (b->q.first_position + b->q0) + reach - 1;
     }
     job->k->soften(&t);
-    bool guard = partial && !b->u->flags[tile];
+    bool guard = partial && !b->u->flags[k0 / TILE];
     for (int64_t c = 0; c < l->features; c += nr) {
         const uint8_t *panel = b->u->v + (c * b->u->padded + k0 * nr) * l->element;
         if (guard) {
@@ -504,11 +514,13 @@ static void run_block(struct block *b)
     int64_t unused;
     visible(b, 0, &first, &unused);
     visible(b, b->rows - 1, &unused, &last);
-    first /= TILE;
-    for (int64_t tile = first; tile * TILE < last; tile++) {
-        pass_tile(b, tile, last, tile == first);
+    first = first / l->key_multiple * l->key_multiple;
+    int64_t end = first;
+    for (int64_t k0 = first; k0 < last; k0 = end) {
+        end = least((k0 / TILE + 1) * TILE, last);
+        pass_keys(b, k0, end - k0, k0 == first);
     }
-    if (first * TILE >= last) {
+    if (first >= last) {
         memset(b->out, 0, (size_t)(b->rows * l->features) * sizeof *b->out);
     }
     for (int64_t r = 0; r < b->rows; r++) {

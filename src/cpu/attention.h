@@ -17,7 +17,7 @@
  * (cpu/gemm.h). kr elements are 4 bytes. What pads is zero.
  *
  * Scratch: packed units (16 MiB or one unit, whichever is more, or less when all units are smaller),
- * and for each thread the queries, sums and scores of a block (some 150 KiB). A unit takes
+ * and for each thread the queries, sums and scores of a block (at most 430 KiB). A unit takes
  * keys * 2 * head_dim elements: 4.3 MB for 4160 keys of 128 in f32, so 24 such heads pass in waves of
  * three.
  */
@@ -32,7 +32,7 @@
 #include "cpu/kernel.h"
 #include "dev/ops.h"
 
-#define OZ_ATTENTION_TILE 128     /* keys of a tile */
+#define OZ_ATTENTION_TILE 256     /* keys of a tile */
 #define OZ_ATTENTION_MAX_ROWS 96  /* queries of a block */
 #define OZ_ATTENTION_MAX_DIM 1024 /* of a head */
 

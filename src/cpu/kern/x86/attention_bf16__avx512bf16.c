@@ -26,6 +26,7 @@ static const struct oz_gemm_kernel micro = {.mr = TILE_MR,
                                             .kr = TILE_KR,
                                             .k_multiple = TILE_KR,
                                             .a_dtype = OZ_DTYPE_BF16,
+                                            .k_block = 256,
                                             .run = tile_run};
 
 OZ_ATTENTION_ENTRY(oz_kernel_attention_bf16__avx512bf16, "oz_attention_bf16__avx512bf16_12x32",

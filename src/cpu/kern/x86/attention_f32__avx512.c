@@ -17,6 +17,7 @@ static const struct oz_gemm_kernel micro = {.mr = TILE_MR,
                                             .kr = TILE_KR,
                                             .k_multiple = 1,
                                             .a_dtype = OZ_DTYPE_F32,
+                                            .k_block = 256,
                                             .run = tile_run};
 
 OZ_ATTENTION_ENTRY(oz_kernel_attention_f32__avx512, "oz_attention_f32__avx512_12x32",

@@ -1,10 +1,23 @@
-/* attention against softmax in double: segments, cross, masks, GQA, sinks, bias, pages. */
+/*
+ * attention against softmax in double: segments, cross, masks, GQA, sinks, bias, pages, special
+ * values. Every kernel of the list that this processor can run (and OUNCE_CPU allows) is tested.
+ */
 #include "kern.h"
+
+#include "cpu/kernel.h"
+
+#define MAX_SEQUENCES 40
+#define MAX_KEYS 320
+#define REACH 320 /* of the bias */
+
+static bool in_bf16; /* the kernel under test multiplies in bf16 */
 
 struct problem {
     int32_t heads, kv_heads, head_dim, segments, sequences;
-    int32_t lengths[2][4];
+    int32_t lengths[2][MAX_SEQUENCES];
     enum oz_dtype dtype, out;
+    double deviation; /* of q and k; 0: 1 */
+    float scale;      /* 0: 0.3 */
     enum oz_mask mask;
     int32_t window;
     bool sinks, bias;
@@ -15,27 +28,28 @@ struct problem {
 static struct oz_attention_args *make(const struct problem *p)
 {
     struct oz_attention_args *a = kern_array(sizeof *a);
+    double deviation = p->deviation > 0 ? p->deviation : 1;
     *a = (struct oz_attention_args){
         .segment_count = p->segments,
         .heads = p->heads,
         .kv_heads = p->kv_heads,
         .head_dim = p->head_dim,
-        .scale = 0.3F,
+        .scale = p->scale != 0 ? p->scale : 0.3F,
         .mask = p->mask,
         .window = p->window,
         .sinks = p->sinks ? kern_vector("sinks", p->heads, 1) : NULL,
-        .bias = p->bias ? kern_act(p->heads, 2 * 200 - 1, 3, OZ_DTYPE_F32, 1) : NULL,
+        .bias = p->bias ? kern_act(p->heads, 2 * REACH - 1, 3, OZ_DTYPE_F32, 1) : NULL,
     };
     for (int32_t i = 0; i < p->segments; i++) {
         const struct oz_ragged *rows = kern_ragged(p->sequences, p->lengths[i]);
         int64_t n = rows->offsets[p->sequences];
         a->segments[i].rows = rows;
         if (!p->cross || i == 0) {
-            a->segments[i].q = kern_act(n, p->heads * p->head_dim, 3, p->dtype, 1);
+            a->segments[i].q = kern_act(n, p->heads * p->head_dim, 3, p->dtype, deviation);
             a->segments[i].out = kern_out(n, p->heads * p->head_dim, 1, p->out);
         }
         if (!p->cross || i == 1) {
-            a->segments[i].k = kern_act(n, p->kv_heads * p->head_dim, 0, p->dtype, 1);
+            a->segments[i].k = kern_act(n, p->kv_heads * p->head_dim, 0, p->dtype, deviation);
             a->segments[i].v = kern_act(n, p->kv_heads * p->head_dim, 5, p->dtype, 1);
         }
     }
@@ -88,74 +102,97 @@ static bool sees(const struct oz_attention_args *a, int64_t query, int64_t posit
     return false;
 }
 
-/* Scores of a query of head h at `position`, and the largest error that the kernel may make. */
+/* What the kernel may lose when it rounds an operand. */
+static double rounding_of(const struct oz_act *a)
+{
+    return in_bf16 && a->spec.dtype == OZ_DTYPE_F32 ? KERN_U16 : 0;
+}
+
+/*
+ * The score of a query of head h at `position`, and *error, the largest error so far: of the rounded
+ * operands, of a sum of head_dim products in any order, of scale and bias.
+ */
 static double score(const struct oz_attention_args *a, int32_t segment, int64_t q_row, int32_t s,
                     int32_t h, int64_t query, int64_t position, double *error)
 {
     int64_t row;
+    const struct oz_act *q = a->segments[segment].q;
     const struct oz_act *k = key(a, false, s, position, &row);
     int64_t kv = h / (a->heads / a->kv_heads);
     double sum = 0;
     double magnitudes = 0;
     for (int64_t c = 0; c < a->head_dim; c++) {
-        double term = kern_get(a->segments[segment].q, q_row, h * a->head_dim + c) *
-                      kern_get(k, row, kv * a->head_dim + c);
+        double term =
+            kern_get(q, q_row, h * a->head_dim + c) * kern_get(k, row, kv * a->head_dim + c);
         sum += term;
         magnitudes += fabs(term);
     }
     sum *= a->scale;
-    double e = kern_dot_bound(a->head_dim, magnitudes) * a->scale + KERN_U32 * fabs(sum);
+    double rounded = (rounding_of(q) + rounding_of(k)) * 1.01;
+    double e = magnitudes * fabs(a->scale) * (rounded + (double)(a->head_dim + 1) * KERN_U32);
+    e += 3 * KERN_U32 * fabs(sum); /* scale log2 e, its product */
     if (a->bias != NULL) {
         int64_t reach = (a->bias->cols + 1) / 2;
-        sum += kern_get(a->bias, h, position - query + reach - 1);
-        e += KERN_U32 * fabs(sum);
+        double bias = kern_get(a->bias, h, position - query + reach - 1);
+        sum += bias;
+        e += KERN_U32 * (fabs(sum) + 2 * fabs(bias));
     }
     *error = e > *error ? e : *error;
     return sum;
 }
 
+/*
+ * A weight is exp of a score less the largest so far, and shrinks as larger ones come: every tile may
+ * add the roundings of a maximum, of a difference and a product, and an exp (below 2^-22). Weights err
+ * so in numerator and denominator, then each sum rounds once for each key and twice for each tile.
+ */
 static void check_query(const struct oz_attention_args *a, int32_t segment, int64_t q_row,
                         int32_t s, int32_t h, int64_t query)
 {
     int64_t keys = count_keys(a, s);
-    double scores[256];
+    double scores[MAX_KEYS];
     double error = 0;
     double largest = -INFINITY;
-    double lowest = INFINITY;
+    double reach = 0; /* largest magnitude of a score */
     double denominator = 0;
-    assert_true(keys <= 256);
+    assert_true(keys <= MAX_KEYS);
     if (a->sinks != NULL) {
-        largest = lowest = kern_weight(a->sinks, 0, 0, h);
+        largest = kern_weight(a->sinks, 0, 0, h);
+        reach = fabs(largest);
     }
     for (int64_t i = 0; i < keys; i++) {
         if (sees(a, query, i)) {
             scores[i] = score(a, segment, q_row, s, h, query, i, &error);
             largest = fmax(largest, scores[i]);
-            lowest = fmin(lowest, scores[i]);
+            reach = fmax(reach, fabs(scores[i]));
         }
     }
     denominator = a->sinks != NULL ? exp(kern_weight(a->sinks, 0, 0, h) - largest) : 0;
     for (int64_t i = 0; i < keys; i++) {
-        denominator += sees(a, query, i) ? exp(scores[i] - largest) : 0;
+        scores[i] = sees(a, query, i) ? exp(scores[i] - largest) : 0;
+        denominator += scores[i];
     }
+    double tiles = 1 + (double)keys / 64;
+    double weights = 2 * (error + tiles * (4 * reach + 8) * KERN_U32);
+    double adding = ((double)keys + 2 * tiles + 4) * KERN_U32 * 2;
     for (int64_t c = 0; c < a->head_dim; c++) {
         double sum = 0;
         double magnitudes = 0;
+        double rounded = in_bf16 ? KERN_U16 : 0; /* of weights */
         for (int64_t i = 0; i < keys; i++) {
             int64_t row;
             const struct oz_act *v = key(a, true, s, i, &row);
             int64_t kv = h / (a->heads / a->kv_heads);
-            if (sees(a, query, i)) {
-                double term =
-                    exp(scores[i] - largest) / denominator * kern_get(v, row, kv * a->head_dim + c);
+            if (scores[i] > 0) {
+                double term = scores[i] / denominator * kern_get(v, row, kv * a->head_dim + c);
                 sum += term;
                 magnitudes += fabs(term);
+                rounded = (in_bf16 ? KERN_U16 : 0) + rounding_of(v);
             }
         }
-        double weights = 2 * error + (2 * (largest - lowest) + 8) * KERN_U32;
-        double adding = (64 + (double)keys / 64 + 4) * KERN_U32;
+        /* Weights below 2^-126 of the largest may be lost. */
         kern_near("attention", a->segments[segment].out, q_row, h * a->head_dim + c, sum,
-                  magnitudes * (weights + adding));
+                  magnitudes * (expm1(weights) + adding + rounded * 1.01) + 0x1p-110);
     }
 }
 
@@ -231,16 +268,70 @@ static void cross(void **state)
     check(&p);
 }
 
+/* Keys and features around every tile, panel and vector; rows around those of a micro-kernel. */
+static void shapes(void **state)
+{
+    static const int32_t keys[] = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 257, 300};
+    static const int32_t dims[] = {16, 24, 64, 80, 128, 384};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        for (size_t j = 0; j < sizeof dims / sizeof *dims; j++) {
+            struct problem p = basic();
+            p.heads = 2;
+            p.kv_heads = 1 + (int32_t)kern_below(2);
+            p.head_dim = dims[j];
+            p.scale = 1.0F / sqrtf((float)dims[j]);
+            p.segments = 2;
+            p.cross = true;
+            p.sequences = 1;
+            p.lengths[0][0] = 1 + (int32_t)kern_below(keys[i] == 300 ? 14 : 7);
+            p.lengths[1][0] = keys[i];
+            p.dtype = kern_coin() ? OZ_DTYPE_BF16 : OZ_DTYPE_F32;
+            p.out = kern_coin() ? OZ_DTYPE_BF16 : OZ_DTYPE_F32;
+            check(&p);
+            kern_forget();
+        }
+    }
+}
+
+/* Many rows of queries: more than a block, one more and one less than a multiple of 12. */
+static void many_queries(void **state)
+{
+    static const int32_t rows[] = {11, 12, 13, 97, 131};
+    for (int i = 0; i < 5; i++) {
+        struct problem p = basic();
+        p.sequences = 1;
+        p.lengths[0][0] = rows[i];
+        check(&p);
+        kern_forget();
+    }
+}
+
+/* Scores far apart and of any sign of the scale: weights underflow, maxima move from tile to tile. */
+static void steep(void **state)
+{
+    static const float scales[] = {0.3F, -0.3F, 1e-30F, 2};
+    for (int i = 0; i < 4; i++) {
+        struct problem p = basic();
+        p.deviation = 4;
+        p.scale = scales[i];
+        p.lengths[0][2] = 300;
+        p.sinks = i & 1;
+        check(&p);
+        kern_forget();
+    }
+}
+
 static void masks(void **state)
 {
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 16; i++) {
         struct problem p = basic();
         p.mask = i & 1 ? OZ_MASK_CAUSAL : OZ_MASK_WINDOW;
         p.window = i & 2 ? 1 : 20;
         p.sinks = i & 4;
         p.bias = !p.sinks;
-        p.lengths[0][2] = 150;
+        p.lengths[0][2] = i & 8 ? 290 : 150;
         check(&p);
+        kern_forget();
     }
 }
 
@@ -251,6 +342,54 @@ static void causal_joint(void **state)
     p.segments = 2;
     p.mask = OZ_MASK_CAUSAL;
     check(&p);
+}
+
+/*
+ * Infinite and NaN values reach the queries that see them and no others; a query that is NaN spoils
+ * its own row; a bias of minus infinity is a mask, and NaN where nothing is left.
+ */
+static void special_values(void **state)
+{
+    struct problem p = basic();
+    p.mask = OZ_MASK_WINDOW;
+    p.window = 25;
+    p.sequences = 1;
+    p.heads = p.kv_heads = 1;
+    p.lengths[0][0] = 300;
+    for (int i = 0; i < 4; i++) {
+        struct oz_attention_args *a = make(&p);
+        const struct oz_act *out = a->segments[0].out;
+        int64_t at = i & 1 ? 270 : 140;
+        kern_set(a->segments[0].v, at, 3, i & 2 ? INFINITY : NAN);
+        kern_set(a->segments[0].q, 10, 0, NAN);
+        kern_run(OZ_OP_ATTENTION, a);
+        for (int64_t r = 0; r < 300; r++) {
+            bool sees_it = r >= at && r < at + p.window;
+            assert_true(isfinite(kern_get(out, r, 3)) == (!sees_it && r != 10));
+            assert_true(isfinite(kern_get(out, r, 4)) == (r != 10));
+            if (r != 10 && !sees_it) {
+                check_query(a, 0, r, 0, 0, r);
+            }
+        }
+        kern_forget();
+    }
+    p.mask = OZ_MASK_NONE;
+    p.bias = true;
+    struct oz_attention_args *a = make(&p);
+    for (int64_t i = 0; i < a->bias->cols; i++) { /* keys more than 5 behind the query */
+        kern_set(a->bias, 0, i, i - (REACH - 1) < -5 ? -INFINITY : 0);
+    }
+    kern_run(OZ_OP_ATTENTION, a);
+    struct oz_attention_args *masked = make(&p);
+    *masked = *a;
+    for (int64_t i = 0; i < a->bias->cols; i++) {
+        kern_set(a->bias, 0, i, -INFINITY);
+    }
+    for (int64_t r = 0; r < 300; r += 7) {
+        assert_true(isfinite(kern_get(a->segments[0].out, r, 0)));
+    }
+    kern_run(OZ_OP_ATTENTION, a);
+    assert_true(isnan(kern_get(a->segments[0].out, 5, 0)));
 }
 
 static void sees_nothing(void **state)
@@ -318,41 +457,78 @@ static void pages(void **state)
 }
 
 /* A sequence alone gives the bytes that it gives among others. */
-static void row_independence(void **state)
+static void check_independence(const struct problem *p)
 {
-    struct problem p = basic();
-    p.segments = 2;
-    p.sequences = 4;
-    p.lengths[0][3] = 100;
-    p.lengths[1][3] = 33;
-    p.sinks = p.bias = true;
-    struct oz_attention_args *all = make(&p);
+    struct oz_attention_args *all = make(p);
     assert_int_equal(kern_run_once(5, OZ_OP_ATTENTION, all), OZ_OK);
-    for (int32_t s = 0; s < p.sequences; s++) {
+    for (int32_t s = 0; s < p->sequences; s++) {
         struct oz_attention_args a = *all;
         struct oz_act q[2];
         struct oz_act k[2];
         struct oz_act v[2];
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < p->segments; i++) {
             int32_t first = all->segments[i].rows->offsets[s];
-            int32_t rows = p.lengths[i][s];
-            q[i] = kern_rows(all->segments[i].q, first, rows);
-            k[i] = kern_rows(all->segments[i].k, first, rows);
-            v[i] = kern_rows(all->segments[i].v, first, rows);
-            a.segments[i].q = &q[i];
-            a.segments[i].k = &k[i];
-            a.segments[i].v = &v[i];
+            int32_t rows = p->lengths[i][s];
             a.segments[i].rows = kern_ragged(1, &rows);
-            a.segments[i].out = kern_out(rows, p.heads * p.head_dim, 0, OZ_DTYPE_F32);
+            if (all->segments[i].q != NULL) {
+                q[i] = kern_rows(all->segments[i].q, first, rows);
+                a.segments[i].q = &q[i];
+                a.segments[i].out =
+                    kern_out(rows, p->heads * p->head_dim, 0, all->segments[i].out->spec.dtype);
+            }
+            if (all->segments[i].k != NULL) {
+                k[i] = kern_rows(all->segments[i].k, first, rows);
+                v[i] = kern_rows(all->segments[i].v, first, rows);
+                a.segments[i].k = &k[i];
+                a.segments[i].v = &v[i];
+            }
         }
-        assert_int_equal(kern_run_once(1, OZ_OP_ATTENTION, &a), OZ_OK);
-        for (int i = 0; i < 2; i++) {
+        assert_int_equal(kern_run_once(1 + s % 2, OZ_OP_ATTENTION, &a), OZ_OK);
+        for (int i = 0; i < p->segments; i++) {
             int32_t first = all->segments[i].rows->offsets[s];
-            for (int64_t r = 0; r < p.lengths[i][s]; r++) {
+            for (int64_t r = 0; a.segments[i].q != NULL && r < p->lengths[i][s]; r++) {
                 assert_true(kern_same_row(a.segments[i].out, r, all->segments[i].out, first + r));
             }
         }
     }
+    kern_forget();
+}
+
+static void row_independence(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        struct problem p = basic();
+        p.segments = 2;
+        p.head_dim = i & 1 ? 64 : 12;
+        p.dtype = i & 2 ? OZ_DTYPE_BF16 : OZ_DTYPE_F32;
+        p.sequences = 4;
+        p.lengths[0][3] = 270;
+        p.lengths[1][3] = 33;
+        p.sinks = p.bias = i < 2;
+        p.mask = i == 3 ? OZ_MASK_CAUSAL : OZ_MASK_NONE;
+        check_independence(&p);
+    }
+}
+
+/* More units than a wave takes, by number and by bytes; some sequences are empty. */
+static void waves(void **state)
+{
+    struct problem p = basic();
+    p.sequences = MAX_SEQUENCES;
+    for (int s = 0; s < MAX_SEQUENCES; s++) {
+        p.lengths[0][s] = (int32_t)kern_below(20);
+    }
+    check_independence(&p);
+    p.sequences = 3;
+    p.segments = 2;
+    p.cross = true;
+    p.heads = p.kv_heads = 1;
+    p.head_dim = 1024;
+    for (int s = 0; s < 3; s++) {
+        p.lengths[0][s] = 2 + s;
+        p.lengths[1][s] = 760 + 3 * s;
+    }
+    check_independence(&p);
 }
 
 static void refusals(void **state)
@@ -367,14 +543,30 @@ static void refusals(void **state)
     assert_int_equal(kern_run_once(1, OZ_OP_ATTENTION, a), OZ_ERR_UNSUPPORTED);
 }
 
+static const struct CMUnitTest tests[] = {
+    KERN_TEST(one_segment), KERN_TEST(shapes),         KERN_TEST(many_queries),
+    KERN_TEST(joint),       KERN_TEST(cross),          KERN_TEST(steep),
+    KERN_TEST(masks),       KERN_TEST(causal_joint),   KERN_TEST(sees_nothing),
+    KERN_TEST(pages),       KERN_TEST(special_values), KERN_TEST(row_independence),
+    KERN_TEST(waves),       KERN_TEST(refusals),
+};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        KERN_TEST(one_segment),  KERN_TEST(joint),
-        KERN_TEST(cross),        KERN_TEST(masks),
-        KERN_TEST(causal_joint), KERN_TEST(sees_nothing),
-        KERN_TEST(pages),        KERN_TEST(row_independence),
-        KERN_TEST(refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    struct oz_cpuid id;
+    uint32_t tiers;
+    int failed = 0;
+    oz_cpuid_read(&id);
+    if (oz_tier_limit(oz_tier_mask(&id), getenv("OUNCE_CPU"), &tiers, NULL) != OZ_OK) {
+        return 77; /* this processor lacks the tier that was asked for */
+    }
+    for (const struct oz_cpu_kernel *const *k = oz_cpu_kernels(OZ_OP_ATTENTION); *k != NULL; k++) {
+        if (tiers & (1U << (*k)->tier)) {
+            print_message("%s\n", (*k)->name);
+            setenv("OUNCE_FORCE", (*k)->name, 1);
+            in_bf16 = strncmp((*k)->name, "oz_attention_bf16", 17) == 0;
+            failed += cmocka_run_group_tests(tests, NULL, NULL);
+        }
+    }
+    return failed;
 }
