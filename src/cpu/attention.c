@@ -11,7 +11,7 @@
 #define ALIGN 64
 #define MAX_UNITS 64
 #define PACKED_BYTES ((size_t)16 << 20) /* of a wave, unless one unit is larger */
-#define BLOCK_BYTES (192 * 1024) /* queries and sums of a block: what the second cache takes */
+#define BLOCK_BYTES INT64_C(196608) /* queries and sums of a block: what the second cache takes */
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -515,10 +515,8 @@ static void run_block(struct block *b)
     visible(b, 0, &first, &unused);
     visible(b, b->rows - 1, &unused, &last);
     first = first / l->key_multiple * l->key_multiple;
-    int64_t end = first;
-    for (int64_t k0 = first; k0 < last; k0 = end) {
-        end = least((k0 / TILE + 1) * TILE, last);
-        pass_keys(b, k0, end - k0, k0 == first);
+    for (int64_t k0 = first; k0 < last; k0 = (k0 / TILE + 1) * TILE) {
+        pass_keys(b, k0, least((k0 / TILE + 1) * TILE, last) - k0, k0 == first);
     }
     if (first >= last) {
         memset(b->out, 0, (size_t)(b->rows * l->features) * sizeof *b->out);

@@ -38,40 +38,48 @@ static inline vf att_get(const att_element *p)
 #endif
 
 #define ATT_KR ((int64_t)(4 / sizeof(att_element)))
-#define ATT_NR (2 * OZ_VL)
+#define ATT_NR ((int64_t)2 * OZ_VL)
+
+static inline void att_load_f32(const float *from, int64_t count, att_element *to)
+{
+    att_element lanes[OZ_VL];
+    int64_t i = 0;
+    for (; i + OZ_VL <= count; i += OZ_VL) {
+        att_put(to + i, v_load(from + i));
+    }
+    if (i < count) {
+        att_put(lanes, v_load_n(from + i, count - i));
+        memcpy(to + i, lanes, (size_t)(count - i) * sizeof *to);
+    }
+}
+
+static inline void att_load_bf16(const uint16_t *from, int64_t count, att_element *to)
+{
+#if OZ_ATTENTION_BF16
+    memcpy(to, from, (size_t)count * sizeof *to);
+#else
+    float lanes[OZ_VL];
+    uint16_t tail[OZ_VL] = {0};
+    int64_t i = 0;
+    for (; i + OZ_VL <= count; i += OZ_VL) {
+        v_store(to + i, v_load_bf16(from + i));
+    }
+    memcpy(tail, from + i, (size_t)(count - i) * sizeof *tail);
+    v_store(lanes, v_load_bf16(tail));
+    memcpy(to + i, lanes, (size_t)(count - i) * sizeof *to);
+#endif
+}
 
 static inline void att_load(const struct oz_act *x, int64_t row, int64_t col, int64_t count,
                             int64_t padded, void *dst)
 {
-    att_element *to = dst;
-    att_element lanes[OZ_VL];
     int64_t at = row * x->stride + col;
-    int64_t i = 0;
     if (x->spec.dtype == OZ_DTYPE_F32) {
-        const float *from = (const float *)x->data + at;
-        for (; i + OZ_VL <= count; i += OZ_VL) {
-            att_put(to + i, v_load(from + i));
-        }
-        if (i < count) {
-            att_put(lanes, v_load_n(from + i, count - i));
-            memcpy(to + i, lanes, (size_t)(count - i) * sizeof *to);
-        }
+        att_load_f32((const float *)x->data + at, count, dst);
     } else {
-        const uint16_t *from = (const uint16_t *)x->data + at;
-#if OZ_ATTENTION_BF16
-        memcpy(to, from, (size_t)count * sizeof *to);
-        i = count;
-#else
-        for (; i + OZ_VL <= count; i += OZ_VL) {
-            v_store(to + i, v_load_bf16(from + i));
-        }
-        uint16_t tail[OZ_VL] = {0};
-        memcpy(tail, from + i, (size_t)(count - i) * sizeof *tail);
-        v_store(lanes, v_load_bf16(tail));
-        memcpy(to + i, lanes, (size_t)(count - i) * sizeof *to);
-#endif
+        att_load_bf16((const uint16_t *)x->data + at, count, dst);
     }
-    memset(to + count, 0, (size_t)(padded - count) * sizeof *to);
+    memset((att_element *)dst + count, 0, (size_t)(padded - count) * sizeof(att_element));
 }
 
 /* ---- packing ---- */
@@ -162,11 +170,11 @@ static inline bool att_pack_values(const void *rows, int64_t features, int64_t p
     vf n1 = n0;
     vf n2 = n0;
     vf n3 = n0;
-    for (int64_t i = 0; i < ATT_NR * features; i += 4 * OZ_VL) {
+    for (int64_t i = 0; i < ATT_NR * features; i += 2 * ATT_NR) {
         n0 = v_fma(att_get(src + i), v_zero(), n0);
         n1 = v_fma(att_get(src + i + OZ_VL), v_zero(), n1);
-        n2 = v_fma(att_get(src + i + 2 * OZ_VL), v_zero(), n2);
-        n3 = v_fma(att_get(src + i + 3 * OZ_VL), v_zero(), n3);
+        n2 = v_fma(att_get(src + i + ATT_NR), v_zero(), n2);
+        n3 = v_fma(att_get(src + i + ATT_NR + OZ_VL), v_zero(), n3);
     }
     return v_sum(v_add(v_add(n0, n1), v_add(n2, n3))) == 0;
 }
@@ -223,7 +231,7 @@ static inline float att_largest(const float *scores, int64_t count)
 {
     vf m0 = v_set(-INFINITY);
     vf m1 = m0;
-    for (int64_t i = 0; i < count; i += 2 * OZ_VL) {
+    for (int64_t i = 0; i < count; i += ATT_NR) {
         m0 = v_max(v_load(scores + i), m0); /* skips NaN: its weight will be NaN */
         m1 = v_max(v_load(scores + i + OZ_VL), m1);
     }
@@ -238,7 +246,7 @@ static inline float att_weights(float *scores, int64_t count, float factor, floa
     vf s1 = s0;
     vf f = v_set(factor);
     vf b = v_set(-base);
-    for (int64_t i = 0; i < count; i += 2 * OZ_VL) {
+    for (int64_t i = 0; i < count; i += ATT_NR) {
         vf x0 = att_exp2(v_fma(v_load(scores + i), f, b));
         vf x1 = att_exp2(v_fma(v_load(scores + i + OZ_VL), f, b));
         att_put(weights + i, x0);

@@ -41,7 +41,7 @@
         ROWS(TILE_BEGIN)                                                                   \
         for (int64_t i = 0; i < k; i += TILE_KR) {                                         \
             vx b0 = TILE_LOAD(i * TILE_NR);                                                \
-            vx b1 = TILE_LOAD(i * TILE_NR + 16 * TILE_KR);                                 \
+            vx b1 = TILE_LOAD(i * TILE_NR + (int64_t)16 * TILE_KR);                        \
             ROWS(TILE_STEP)                                                                \
         }                                                                                  \
         ROWS(TILE_END)                                                                     \
