@@ -60,6 +60,15 @@ int kern_setup(void **state)
     return 0;
 }
 
+void kern_forget(void)
+{
+    for (size_t i = 0; i < loose_count; i++) {
+        free(loose[i]);
+    }
+    loose_count = 0;
+    blocks = NULL;
+}
+
 int kern_teardown(void **state)
 {
     (void)state;
@@ -67,11 +76,7 @@ int kern_teardown(void **state)
         oz_device_close(&devices[i]);
         oz_pool_destroy(&pools[i]);
     }
-    for (size_t i = 0; i < loose_count; i++) {
-        free(loose[i]);
-    }
-    loose_count = 0;
-    blocks = NULL;
+    kern_forget();
     return 0;
 }
 

@@ -26,6 +26,8 @@
 /* Setup and teardown of a test: devices, seed; frees every block. */
 int kern_setup(void **state);
 int kern_teardown(void **state);
+/* Frees every block so far: for tests of many problems. */
+void kern_forget(void);
 #define KERN_TEST(fn) cmocka_unit_test_setup_teardown(fn, kern_setup, kern_teardown)
 
 /* A device of 1, 2 or 5 threads. */
