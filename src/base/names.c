@@ -84,7 +84,8 @@ static bool differ_in_number(const char *a, const char *b, size_t *begin, size_t
     }
     *begin = i;
     *end_a = ea;
-    return plain_number(a + i, ea - i) && plain_number(b + i, eb - i) && strcmp(a + ea, b + eb) == 0;
+    return plain_number(a + i, ea - i) && plain_number(b + i, eb - i) &&
+           strcmp(a + ea, b + eb) == 0;
 }
 
 static int by_number(const void *a, const void *b)
