@@ -63,27 +63,21 @@ void oz_log(enum oz_log_level level, const char *topic, const char *format, ...)
     if (!oz_log_wants(level, topic)) {
         return;
     }
-    char small[2048];
-    char *line = small;
+    char line[2048];
+    char *whole = NULL; /* of a longer line: lists of names must arrive whole */
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(small, sizeof small, format, args);
+    int n = vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (n >= (int)sizeof small) {
-        char *whole = oz_alloc((size_t)n + 1);
-        if (whole != NULL) { /* else what fits is better than nothing */
-            va_start(args, format);
-            (void)vsnprintf(whole, (size_t)n + 1, format, args);
-            va_end(args);
-            line = whole;
-        }
+    if (n >= (int)sizeof line && (whole = oz_alloc((size_t)n + 1)) != NULL) {
+        va_start(args, format);
+        (void)vsnprintf(whole, (size_t)n + 1, format, args);
+        va_end(args);
     }
     pthread_mutex_lock(&lock);
     if (sink != NULL) {
-        sink(sink_ctx, level, topic, line);
+        sink(sink_ctx, level, topic, whole != NULL ? whole : line);
     }
     pthread_mutex_unlock(&lock);
-    if (line != small) {
-        oz_free(line);
-    }
+    oz_free(whole);
 }

@@ -123,7 +123,9 @@ void oz_names_fold(struct oz_buf *b, const char **names, size_t count)
         oz_free(numbers);
         return;
     }
-    qsort(names, count, sizeof *names, by_name);
+    if (count > 0) {
+        qsort(names, count, sizeof *names, by_name);
+    }
     bool first = true;
     int64_t comparisons = 0;
     for (size_t i = 0; i < count; i++) {

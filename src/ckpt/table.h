@@ -82,7 +82,8 @@ const struct oz_ckpt_file *oz_ckpt_file(const struct oz_ckpt *ckpt, int32_t inde
 const char *oz_ckpt_metadata(const struct oz_ckpt *ckpt, const char *key);
 
 /* Files in the folder with a checkpoint's suffix that the table does not use (stale or stray):
- * their count, and the i-th one's name. `inspect` and the plan name them. */
+ * their count, and the i-th one's name in byte order. `inspect` and the plan name them. None for a
+ * table that was opened by the name of one .safetensors file. */
 int32_t oz_ckpt_stray_count(const struct oz_ckpt *ckpt);
 const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index);
 
@@ -93,5 +94,9 @@ const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index);
 OZ_MUST_USE enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
                                         int64_t offset, int64_t bytes, void *dst,
                                         struct oz_error *err);
+
+/* Says that a tensor's mapped pages will hardly be read again: the system may drop them. They come
+ * back from the file when they are. */
+void oz_ckpt_forget(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t);
 
 #endif

@@ -4,12 +4,13 @@
  * come from one thread at a time.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "cpu/kern/ref/ref.h"
+#include "cpu/kernel.h"
 #include "cpu/plan.h"
 #include "dev/backends.h"
 
@@ -170,31 +171,66 @@ static void event_destroy(struct oz_device *dev, struct oz_event *event)
 
 static size_t scratch_bytes(const struct oz_device *dev, enum oz_op op, const void *args)
 {
-    switch (op) {
-#define OZ_REF(id, member, type, run, scratch) \
-    case id:                                   \
-        return scratch(dev, args);
-#include "cpu/kern/ref/ref.inc"
-#undef OZ_REF
-    case OZ_OP_COUNT: break;
-    }
-    return 0;
+    return oz_cpu_pick(dev, op, args)->scratch(dev, args);
 }
+
+static enum oz_status run_any(const struct oz_op_ctx *ctx, enum oz_op op, const void *args)
+{
+    if (ctx->dev->plan_only) {
+        return OZ_ERR_DEVICE;
+    }
+    return oz_cpu_pick(ctx->dev, op, args)->run(ctx, args);
+}
+
+#define RUN(function, id, type)                                                   \
+    static enum oz_status function(const struct oz_op_ctx *ctx, const type *args) \
+    {                                                                             \
+        return run_any(ctx, id, args);                                            \
+    }
+RUN(run_embed, OZ_OP_EMBED, struct oz_embed_args)
+RUN(run_linear, OZ_OP_LINEAR, struct oz_linear_args)
+RUN(run_route, OZ_OP_ROUTE, struct oz_route_args)
+RUN(run_experts, OZ_OP_EXPERTS, struct oz_experts_args)
+RUN(run_attention, OZ_OP_ATTENTION, struct oz_attention_args)
+RUN(run_norm_mod, OZ_OP_NORM_MOD, struct oz_norm_mod_args)
+RUN(run_qk_norm_rope, OZ_OP_QK_NORM_ROPE, struct oz_qk_norm_rope_args)
+RUN(run_act_quant, OZ_OP_ACT_QUANT, struct oz_act_quant_args)
+RUN(run_conv, OZ_OP_CONV, struct oz_conv_args)
+RUN(run_resample, OZ_OP_RESAMPLE, struct oz_resample_args)
+RUN(run_time_embed, OZ_OP_TIME_EMBED, struct oz_time_embed_args)
+RUN(run_patch, OZ_OP_PATCH, struct oz_patch_args)
+RUN(run_unpatch, OZ_OP_UNPATCH, struct oz_unpatch_args)
+RUN(run_cfg_combine, OZ_OP_CFG_COMBINE, struct oz_cfg_combine_args)
+RUN(run_sched_step, OZ_OP_SCHED_STEP, struct oz_sched_step_args)
+RUN(run_sample, OZ_OP_SAMPLE, struct oz_sample_args)
 
 static const struct oz_op_table operators = {
     .scratch_bytes = scratch_bytes,
     .plan_param = oz_cpu_plan_param,
     .pack_band = oz_cpu_pack_band,
-#define OZ_REF(id, member, type, run, scratch) .member = run,
-#include "cpu/kern/ref/ref.inc"
-#undef OZ_REF
+    .embed = run_embed,
+    .linear = run_linear,
+    .route = run_route,
+    .experts = run_experts,
+    .attention = run_attention,
+    .norm_mod = run_norm_mod,
+    .qk_norm_rope = run_qk_norm_rope,
+    .act_quant = run_act_quant,
+    .conv = run_conv,
+    .resample = run_resample,
+    .time_embed = run_time_embed,
+    .patch = run_patch,
+    .unpatch = run_unpatch,
+    .cfg_combine = run_cfg_combine,
+    .sched_step = run_sched_step,
+    .sample = run_sample,
 };
 
 /* ---- the device ---- */
 
 static void device_close(struct oz_device *dev)
 {
-    oz_free(dev);
+    oz_free(dev->impl);
 }
 
 static enum oz_status device_open(struct oz_device **out, int32_t index, uint32_t flags,
@@ -205,15 +241,26 @@ static enum oz_status device_open(struct oz_device **out, int32_t index, uint32_
         return OZ_FAIL(err, OZ_ERR_DEVICE, "Device cpu:%d does not exist; there is one, \"cpu\".",
                        (int)index);
     }
-    struct oz_device *dev = oz_alloc_zero(1, sizeof *dev);
-    if (dev == NULL) {
+    struct oz_cpuid id;
+    struct oz_cpu *cpu = oz_alloc_zero(1, sizeof *cpu);
+    if (cpu == NULL) {
         return OZ_FAIL_NOMEM(err, "the CPU device");
     }
+    oz_cpuid_read(&id);
+    cpu->tiers = oz_tier_mask(&id);
+    enum oz_status status = oz_cpu_choose(cpu, getenv("OUNCE_CPU"), getenv("OUNCE_FORCE"), err);
+    if (status != OZ_OK) {
+        oz_free(cpu);
+        return status;
+    }
+    struct oz_device *dev = &cpu->dev;
     *dev = (struct oz_device){
         .name = "cpu",
-        .tier = "scalar",
+        .tier = oz_tier_name(oz_tier_highest(cpu->tiers)),
         .host_memory = true,
         .plan_only = (flags & OZ_DEVICE_PLAN_ONLY) != 0,
+        .f32_math = (flags & OZ_DEVICE_F32) != 0,
+        .impl = cpu,
         .pool = pool,
         .ops = &operators,
         .alloc = device_alloc,

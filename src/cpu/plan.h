@@ -4,17 +4,10 @@
 
 #include "dev/ops.h"
 
-struct oz_param_plan {
-    const char *kernel;
-};
-
 /* plan_param and pack_band of the operator table. */
 OZ_MUST_USE enum oz_status oz_cpu_plan_param(struct oz_device *dev, const struct oz_param *param,
-                                             int32_t mode, const struct oz_param_plan **plan,
-                                             size_t *packed_bytes, struct oz_act_spec *wants,
-                                             void (*report)(void *ctx, const char *kernel,
-                                                            const char *reason),
-                                             void *report_ctx, struct oz_error *err);
+                                             const struct oz_plan_request *request,
+                                             struct oz_plan_answer *answer, struct oz_error *err);
 OZ_MUST_USE enum oz_status oz_cpu_pack_band(struct oz_device *dev, struct oz_queue *queue,
                                             struct oz_param *param, int64_t slice, int64_t row0,
                                             int64_t rows, const struct oz_weight *band,

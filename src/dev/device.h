@@ -23,9 +23,13 @@ struct oz_event; /* the backend's: a point in a queue */
 #define OZ_DEVICE_ALIGN 256
 
 /* Flags of oz_device_open. */
-#define OZ_DEVICE_PLAN_ONLY \
-    1U /* no hardware is touched: planning and scratch_bytes work, the rest
-                                  fails with OZ_ERR_DEVICE */
+enum oz_device_flag {
+    /* No hardware is touched: planning and scratch_bytes work, the rest fails with OZ_ERR_DEVICE. */
+    OZ_DEVICE_PLAN_ONLY = 1,
+    /* Plain weights are multiplied in f32, whatever they are stored in. Without it bf16 weights are
+     * multiplied with bf16 activations where the device has kernels for that. */
+    OZ_DEVICE_F32 = 2,
+};
 
 /*
  * A device. Created by a backend's open(), immutable afterwards except for `impl`. `host_memory`
@@ -36,6 +40,7 @@ struct oz_device {
     const char *name; /* "cpu", "cuda:0" */
     const char *tier; /* "scalar", "avx512", "sm_90a" */
     bool host_memory, plan_only;
+    bool f32_math;        /* OZ_DEVICE_F32 */
     void *impl;           /* the backend's own */
     struct oz_pool *pool; /* host threads for the backend's use; borrowed */
     const struct oz_op_table *ops;
@@ -83,7 +88,7 @@ struct oz_device {
 
 /* Version of this contract between the engine and a backend that is a plug-in; raised with every
  * change of struct oz_device, struct oz_op_table or an operator's arguments. */
-#define OZ_BACKEND_ABI 1U
+#define OZ_BACKEND_ABI 2U
 
 /* A backend as the registry lists it. */
 struct oz_backend {

@@ -476,6 +476,24 @@ enum oz_op {
         OZ_OP_COUNT
 };
 
+/* Which operator will read a weight. */
+enum oz_param_use { OZ_USE_LINEAR, OZ_USE_CONV, OZ_USE_EXPERTS, OZ_USE_EMBED, OZ_USE_VECTOR };
+
+struct oz_plan_request {
+    enum oz_param_use use;
+    int32_t mode; /* of the scheme's activation modes; 0 is its own */
+    /* When given, gets each better kernel that declined, and why. */
+    void (*report)(void *ctx, const char *kernel, const char *reason);
+    void *report_ctx;
+};
+
+struct oz_plan_answer {
+    const struct oz_param_plan *plan;
+    const char *kernel; /* its name */
+    size_t packed_bytes;
+    struct oz_act_spec wants;
+};
+
 /* What a running operator gets besides its arguments. */
 struct oz_op_ctx {
     struct oz_device *dev;
@@ -496,16 +514,13 @@ struct oz_op_table {
 
     /*
      * Planning of a weight that operators will read, from its shape, codec and planes present
-     * (weight.planes[].data is not looked at): chooses kernels, says what they want of the
-     * activation in each mode and how many bytes of packed weight they need (0: they read the
-     * planes). `report`, when given, gets each better candidate that declined and why.
+     * (weight.planes[].data is not looked at): chooses the kernel, says what it wants of the
+     * activation and how many bytes of packed weight it needs (0: it reads the planes).
+     * OZ_ERR_UNSUPPORTED: nothing here reads such a weight, or not in that mode.
      */
     OZ_MUST_USE enum oz_status (*plan_param)(struct oz_device *dev, const struct oz_param *param,
-                                             int32_t mode, const struct oz_param_plan **plan,
-                                             size_t *packed_bytes, struct oz_act_spec *wants,
-                                             void (*report)(void *ctx, const char *kernel,
-                                                            const char *reason),
-                                             void *report_ctx, struct oz_error *err);
+                                             const struct oz_plan_request *request,
+                                             struct oz_plan_answer *answer, struct oz_error *err);
     /* Packs rows [row0, row0 + rows) of a slice from `band` (host memory, the weight's codec) into
      * param->packed, its final place. Bands may come in any order, whole scopes each. */
     OZ_MUST_USE enum oz_status (*pack_band)(struct oz_device *dev, struct oz_queue *queue,

@@ -12,11 +12,10 @@
 #include "dev/backends.h"
 
 /* Best first: "auto" takes the first that opens. */
-static const struct oz_backend *const backends[] = {
-    &oz_cpu_backend,
+enum { BACKEND_CPU, BACKEND_COUNT };
+static const struct oz_backend *const backends[BACKEND_COUNT] = {
+    [BACKEND_CPU] = &oz_cpu_backend,
 };
-
-#define BACKEND_COUNT (sizeof backends / sizeof *backends)
 
 static enum oz_status open_backend(const struct oz_backend *backend, struct oz_device **out,
                                    int32_t index, uint32_t flags, struct oz_pool *pool,
@@ -84,9 +83,10 @@ enum oz_status oz_device_open(struct oz_device **out, const char *name, uint32_t
                               struct oz_pool *pool, struct oz_error *err)
 {
     *out = NULL;
-    if ((flags & ~OZ_DEVICE_PLAN_ONLY) != 0) {
+    const uint32_t all = (uint32_t)OZ_DEVICE_PLAN_ONLY | (uint32_t)OZ_DEVICE_F32;
+    if ((flags & ~all) != 0) {
         return OZ_FAIL(err, OZ_ERR_ARG, "Device \"%s\": unknown flags 0x%x.", name,
-                       (unsigned)(flags & ~OZ_DEVICE_PLAN_ONLY));
+                       (unsigned)(flags & ~all));
     }
     if (strcmp(name, "auto") == 0) {
         return open_first(out, flags, pool, err);

@@ -142,23 +142,31 @@ static void move(const struct oz_layer *row, struct matrix m, const struct oz_te
     }
 }
 
+static void *push(const struct oz_load_args *a, const struct oz_layer *row, size_t bytes,
+                  enum oz_status *status, struct oz_error *err)
+{
+    void *memory = NULL;
+    *status = oz_arena_push(a->model, bytes, &memory);
+    if (*status != OZ_OK) {
+        *status =
+            OZ_FAIL(err, OZ_ERR_NOMEM, "The model arena is full at %s: %zu bytes, %zu of %zu used.",
+                    row->name, bytes, a->model->used_bytes, a->model->capacity_bytes);
+    } else if (a->stats != NULL) {
+        a->stats->arena_bytes += (int64_t)bytes;
+    }
+    return memory;
+}
+
 /* Moves a tensor into the arena: straight there, or by way of a host buffer to a device. */
 static enum oz_status place(const struct oz_load_args *a, const struct oz_layer *row,
                             struct matrix m, const struct oz_tensor_view *t, enum oz_dtype dtype,
                             struct oz_error *err)
 {
-    void *memory;
+    enum oz_status status;
     size_t bytes = (size_t)(m.slices * m.rows * m.cols) * (size_t)oz_dtype_bits(dtype) / 8;
-    if (oz_arena_push(a->model, bytes, &memory) != OZ_OK) {
-        return OZ_FAIL(err, OZ_ERR_NOMEM,
-                       "The model arena is full at %s: %zu bytes, %zu of %zu used.", row->name,
-                       bytes, a->model->used_bytes, a->model->capacity_bytes);
-    }
-    if (a->stats != NULL) {
-        a->stats->arena_bytes += (int64_t)bytes;
-    }
-    if (a->model->measuring) {
-        return OZ_OK;
+    void *memory = push(a, row, bytes, &status, err);
+    if (status != OZ_OK || a->model->measuring) {
+        return status;
     }
     if (a->dev->host_memory) {
         move(row, m, t, memory);
@@ -166,7 +174,7 @@ static enum oz_status place(const struct oz_load_args *a, const struct oz_layer 
         void *staging;
         OZ_TRY(a->dev->alloc_host(a->dev, bytes, &staging, err));
         move(row, m, t, staging);
-        enum oz_status status = a->dev->upload(a->dev, NULL, memory, staging, bytes, err);
+        status = a->dev->upload(a->dev, NULL, memory, staging, bytes, err);
         if (status == OZ_OK) {
             status = a->dev->wait(a->dev, NULL, err);
         }
@@ -177,6 +185,89 @@ static enum oz_status place(const struct oz_load_args *a, const struct oz_layer 
     return OZ_OK;
 }
 
+/* Is all that the row asks for built? What is not must not be ignored. */
+static bool is_built(const struct oz_layer *row)
+{
+    const uint32_t rows = OZ_TRANSFORM_SWAP_HALVES | OZ_TRANSFORM_PERMUTE;
+    uint32_t built = OZ_TRANSFORM_RESHAPE | rows;
+    bool parts = row->file_rows != 0 || row->file_row != 0;
+    if (is_vector(row)) {
+        built |= OZ_TRANSFORM_ADD_ONE;
+    } else if (row->kind == OZ_LAYER_CONV) {
+        built = OZ_TRANSFORM_RESHAPE | OZ_TRANSFORM_LAST_TAP;
+    } else {
+        built |= OZ_TRANSFORM_TRANSPOSE;
+    }
+    /* The file's dim 0 is the canonical rows only where nothing stands in between. */
+    bool parts_built =
+        row->kind == OZ_LAYER_LINEAR || row->kind == OZ_LAYER_EMBED || is_vector(row);
+    if (parts && (!parts_built || (row->transform & OZ_TRANSFORM_TRANSPOSE) != 0)) {
+        return false;
+    }
+    return (row->transform & ~built) == 0 && row->bind_row_stride == 0 && row->bind_row == 0 &&
+           row->bind_slice == 0;
+}
+
+static enum oz_param_use use_of(const struct oz_layer *row)
+{
+    switch (row->kind) {
+    case OZ_LAYER_LINEAR: return OZ_USE_LINEAR;
+    case OZ_LAYER_EXPERTS: return OZ_USE_EXPERTS;
+    case OZ_LAYER_EMBED: return OZ_USE_EMBED;
+    case OZ_LAYER_CONV: return OZ_USE_CONV;
+    case OZ_LAYER_NORM:
+    case OZ_LAYER_VECTOR: break;
+    }
+    return OZ_USE_VECTOR;
+}
+
+/* What the device wants to make of the tensor. */
+static enum oz_status ask_plan(const struct oz_load_args *a, const struct oz_layer *row,
+                               struct matrix m, const struct oz_tensor_view *t,
+                               struct oz_plan_answer *answer, struct oz_error *err)
+{
+    struct oz_param shape = *row->bind;
+    const struct oz_plan_request request = {.use = use_of(row)};
+    enum oz_dtype dtype = is_vector(row) ? OZ_DTYPE_F32 : t->dtype;
+    shape.weight = oz_weight_shape(oz_codec_plain(dtype), m.slices, m.rows, m.cols);
+    return a->dev->ops->plan_param(a->dev, &shape, &request, answer, err);
+}
+
+/* Packs a weight into the arena. Its planes stay readable where they lie in the map; what had to be
+ * moved first is given back. */
+static enum oz_status pack(const struct oz_load_args *a, const struct oz_layer *row,
+                           struct matrix m, const struct oz_tensor_view *t, bool in_place,
+                           const struct oz_plan_answer *answer, struct oz_error *err)
+{
+    enum oz_status status;
+    size_t bytes = (size_t)(m.slices * m.rows * m.cols) * (size_t)oz_dtype_bits(t->dtype) / 8;
+    void *packed = push(a, row, answer->packed_bytes, &status, err);
+    if (status != OZ_OK || a->model->measuring) {
+        return status;
+    }
+    void *moved = in_place ? NULL : oz_alloc(bytes);
+    if (!in_place) {
+        if (moved == NULL) {
+            return OZ_FAIL_NOMEM(err, row->name);
+        }
+        move(row, m, t, moved);
+    }
+    struct oz_weight whole = oz_weight_plain(t->dtype, m.slices, m.rows, m.cols,
+                                             in_place ? (void *)(uintptr_t)t->data : moved);
+    row->bind->packed = packed;
+    row->bind->weight = whole;
+    for (int64_t s = 0; s < m.slices && status == OZ_OK; s++) {
+        status = a->dev->ops->pack_band(a->dev, NULL, row->bind, s, 0, m.rows, &whole, err);
+    }
+    if (!in_place) {
+        row->bind->weight.planes[OZ_PLANE_CODES].data = NULL;
+        oz_free(moved);
+    } else {
+        oz_ckpt_forget(a->match->ckpt, t);
+    }
+    return status;
+}
+
 static enum oz_status load_row(const struct oz_load_args *a, const struct oz_layer *row,
                                const struct oz_tensor_view *t, struct oz_error *err)
 {
@@ -185,12 +276,21 @@ static enum oz_status load_row(const struct oz_load_args *a, const struct oz_lay
                        "Tensor %s is stored as %s: this version loads F32, F16, BF16 and F64.",
                        t->name, t->codec != NULL ? "a block format" : oz_dtype_name(t->dtype));
     }
-    if (row->bind_row_stride != 0 || ((row->transform & OZ_TRANSFORM_ADD_ONE) && !is_vector(row))) {
+    if (!is_built(row)) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED, "%s asks for a transform that is not built yet.",
                        row->name);
     }
     struct matrix m = matrix_of(row);
-    if (readable_in_place(a, row, t)) {
+    struct oz_plan_answer answer;
+    bool in_place = readable_in_place(a, row, t);
+    OZ_TRY(ask_plan(a, row, m, t, &answer, err));
+    row->bind->plan = answer.plan;
+    row->bind->weight = oz_weight_shape(oz_codec_plain(is_vector(row) ? OZ_DTYPE_F32 : t->dtype),
+                                        m.slices, m.rows, m.cols);
+    if (answer.packed_bytes > 0) {
+        return pack(a, row, m, t, in_place, &answer, err);
+    }
+    if (in_place) {
         if (a->stats != NULL) {
             a->stats->mapped_bytes += t->bytes;
         }

@@ -1,9 +1,11 @@
 /*
  * load/load.h: from a matched checkpoint to resident parameters.
  *
- * Plain weights that a device can read where they lie (host memory, aligned, no transform) stay in
- * the file map; everything else is moved into the model arena in its final layout: convolutions
- * tap-major and channel-last in their stored dtype, norms and vectors as f32.
+ * Weights for which the device's plan asks are packed into the model arena, and their pages of the
+ * file are given back to the system. Plain weights that a device can read where they lie (host
+ * memory, aligned, no transform) stay in the file map; everything else is moved into the model arena
+ * in its final layout: convolutions tap-major and channel-last in their stored dtype, norms and
+ * vectors as f32.
  */
 #ifndef OZ_LOAD_LOAD_H
 #define OZ_LOAD_LOAD_H
@@ -23,8 +25,9 @@ struct oz_load_stats {
 };
 
 /*
- * Puts every bound row's tensor into its parameter. With a measuring arena nothing is read or
- * bound: only the arena advances, by exactly what the load will take. The checkpoint must outlive
+ * Puts every bound row's tensor into its parameter. With a measuring arena nothing is read: the
+ * arena advances by exactly what the load will take, and parameters learn their codec and plan, so
+ * that forwards can be measured from headers alone. The checkpoint must outlive
  * the parameters. Call oz_match_check first.
  * OZ_ERR_UNSUPPORTED: a dtype or a part of a row that this loader does not handle, by name;
  * OZ_ERR_NOMEM; OZ_ERR_CANCELLED. `done_bytes` (may be NULL) is advanced by the tensors' bytes, and

@@ -83,6 +83,9 @@ struct oz_act oz_act_f32(void *data, int64_t rows, int64_t cols);
 /* Rows [first, first + count) and columns [first, first + count) of a plain activation. */
 struct oz_act oz_act_rows(const struct oz_act *a, int64_t first, int64_t count);
 struct oz_act oz_act_cols(const struct oz_act *a, int64_t first, int64_t count);
+/* `a` in that spec: itself when it is already, else a converted copy on the step arena. */
+struct oz_act oz_exec_convert(struct oz_exec *x, const struct oz_act *a,
+                              const struct oz_act_spec *spec, const struct oz_ragged *sequences);
 /* The same packed data with other rows x cols. */
 struct oz_act oz_act_reshape(const struct oz_act *a, int64_t rows, int64_t cols);
 

@@ -120,12 +120,23 @@ DISPATCH(oz_op_sample, OZ_OP_SAMPLE, sample, struct oz_sample_args, oz_check_sam
 
 struct oz_act_spec oz_linear_wants(const struct oz_exec *x, const struct oz_linear *w, int32_t mode)
 {
-    const struct oz_param_plan *plan = NULL;
-    struct oz_act_spec wants = oz_act_spec_f32();
-    size_t packed = 0;
-    if (w->w.weight.codec != NULL && x->dev->ops->plan_param(x->dev, &w->w, mode, &plan, &packed,
-                                                             &wants, NULL, NULL, NULL) != OZ_OK) {
+    struct oz_plan_answer answer = {.wants = oz_act_spec_f32()};
+    const struct oz_plan_request request = {.use = OZ_USE_LINEAR, .mode = mode};
+    if (w->w.weight.codec != NULL &&
+        x->dev->ops->plan_param(x->dev, &w->w, &request, &answer, NULL) != OZ_OK) {
         return oz_act_spec_f32();
     }
-    return wants;
+    return answer.wants;
+}
+
+struct oz_act oz_exec_convert(struct oz_exec *x, const struct oz_act *a,
+                              const struct oz_act_spec *spec, const struct oz_ragged *sequences)
+{
+    if (oz_act_spec_equal(&a->spec, spec)) {
+        return *a;
+    }
+    struct oz_act out = oz_exec_act_as(x, a->rows, a->cols, spec);
+    oz_op_act_quant(x, &(struct oz_act_quant_args){
+                           .x = a, .out = &out, .rows = a->rows, .sequences = sequences});
+    return out;
 }

@@ -1,6 +1,7 @@
 /* base/regex.h and base/log.h. */
 #include "test.h"
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "base/regex.h"
 #include "scratch.h"
@@ -116,12 +117,17 @@ static void silence(void **state)
     assert_string_equal(scratch_log, "");
 }
 
-static void long_lines_are_cut(void **state)
+static void long_lines_arrive_whole(void **state)
 {
     static char text[10000];
     memset(text, 'x', sizeof text - 1);
     listen(NULL);
     oz_log(OZ_LOG_WARN, "load", "%s", text);
+    assert_int_equal(strlen(scratch_log), strlen("warn load: \n") + sizeof text - 1);
+    scratch_log_clear();
+    oz_alloc_fail_at(1, 0);
+    oz_log(OZ_LOG_WARN, "load", "%s", text); /* without memory: its beginning */
+    oz_alloc_fail_at(0, 0);
     assert_true(strlen(scratch_log) > 1000);
 }
 
@@ -134,7 +140,7 @@ int main(void)
         cmocka_unit_test(levels),
         cmocka_unit_test(topics),
         cmocka_unit_test(silence),
-        cmocka_unit_test(long_lines_are_cut),
+        cmocka_unit_test(long_lines_arrive_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,18 @@ enum oz_status oz_qwen_image_mod_init(struct oz_qwen_image_mod *mod, const struc
     return OZ_OK;
 }
 
+/* out = w silu(temb), each row a timestep of its own. */
+static void modulate(struct oz_exec *x, const char *label, const struct oz_act *silu,
+                     const struct oz_linear *w, struct oz_act *out)
+{
+    size_t mark = oz_exec_mark(x);
+    struct oz_act_spec wants = oz_linear_wants(x, w, 0);
+    x->label = label;
+    struct oz_act input = oz_exec_convert(x, silu, &wants, NULL);
+    oz_op_linear(x, &(struct oz_linear_args){.x = &input, .w = w, .out = out});
+    oz_exec_reset(x, mark);
+}
+
 void oz_qwen_image_mod_fill(struct oz_exec *x, const struct oz_qwen_image *m,
                             const struct oz_qwen_image_mod *mod, const float *timesteps)
 {
@@ -46,16 +58,11 @@ void oz_qwen_image_mod_fill(struct oz_exec *x, const struct oz_qwen_image *m,
                                                      .silu_out = &silu});
     for (int32_t i = 0; i < m->config.layers; i++) {
         const struct oz_qwen_image_block *b = &m->blocks[i];
-        x->label = b->label_image;
-        oz_op_linear(
-            x, &(struct oz_linear_args){.x = &silu, .w = &b->image.mod, .out = &mod->image[i]});
-        x->label = b->label_text;
-        oz_op_linear(x,
-                     &(struct oz_linear_args){.x = &silu, .w = &b->text.mod, .out = &mod->text[i]});
+        modulate(x, b->label_image, &silu, &b->image.mod, &mod->image[i]);
+        modulate(x, b->label_text, &silu, &b->text.mod, &mod->text[i]);
     }
     struct oz_act final = mod->final;
-    x->label = "norm_out";
-    oz_op_linear(x, &(struct oz_linear_args){.x = &silu, .w = &m->norm_out, .out = &final});
+    modulate(x, "norm_out", &silu, &m->norm_out, &final);
     oz_exec_reset(x, mark);
 }
 
@@ -117,7 +124,8 @@ static void project(struct oz_exec *x, const struct oz_qwen_image_config *c, str
     for (int i = with_q ? 0 : 1; i < 3; i++) {
         *outs[i] = oz_exec_act(x, s->h->rows, d);
     }
-    s->o = with_q ? oz_exec_act(x, s->h->rows, d) : (struct oz_act){0};
+    struct oz_act_spec out_wants = oz_linear_wants(x, &s->w->out, 0);
+    s->o = with_q ? oz_exec_act_as(x, s->h->rows, d, &out_wants) : (struct oz_act){0};
     size_t mark = oz_exec_mark(x);
     for (int i = with_q ? 0 : 1; i < 3; i++) {
         struct oz_act_spec wants = oz_linear_wants(x, weights[i], 0);
@@ -241,6 +249,19 @@ static void embed_text(struct oz_exec *x, const struct oz_qwen_image *m,
     oz_exec_reset(x, mark);
 }
 
+/* img_in(x) */
+static void embed_image(struct oz_exec *x, const struct oz_qwen_image *m,
+                        const struct oz_qwen_image_batch *b, struct oz_act *image_h)
+{
+    size_t mark = oz_exec_mark(x);
+    struct oz_act_spec wants = oz_linear_wants(x, &m->img_in, 0);
+    x->label = "img_in";
+    struct oz_act input = oz_exec_convert(x, b->latents, &wants, &b->image);
+    oz_op_linear(x, &(struct oz_linear_args){
+                        .x = &input, .w = &m->img_in, .out = image_h, .sequences = &b->image});
+    oz_exec_reset(x, mark);
+}
+
 void oz_qwen_image_forward(struct oz_exec *x, const struct oz_qwen_image *m,
                            const struct oz_qwen_image_batch *b, struct oz_act *out)
 {
@@ -248,9 +269,7 @@ void oz_qwen_image_forward(struct oz_exec *x, const struct oz_qwen_image *m,
     size_t mark = oz_exec_mark(x);
     struct oz_act image_h = oz_exec_act(x, b->latents->rows, d);
     struct oz_act text_h = oz_exec_act(x, b->text_states->rows, d);
-    x->label = "img_in";
-    oz_op_linear(x, &(struct oz_linear_args){
-                        .x = b->latents, .w = &m->img_in, .out = &image_h, .sequences = &b->image});
+    embed_image(x, m, b, &image_h);
     embed_text(x, m, b, &text_h);
     for (int32_t i = 0; i < m->config.layers; i++) {
         block(x, m, b, i, &image_h, &text_h);

@@ -38,7 +38,7 @@ static void load_tap(const struct job *job, int64_t pixel, int64_t tap, int64_t 
                      int64_t count, float *dst)
 {
     const struct oz_conv_args *a = job->a;
-    int64_t t = tap / (a->kh * a->kw);
+    int64_t t = tap / a->kw / a->kh;
     int64_t frame = pixel / (job->out_height * job->out_width) * a->stride_t + t - (a->kt - 1);
     int64_t y =
         pixel / job->out_width % job->out_height * a->stride + tap / a->kw % a->kh - a->pad_top;
@@ -99,9 +99,9 @@ enum oz_status oz_conv_f32_any_f32__scalar(const struct oz_op_ctx *ctx,
                                            const struct oz_conv_args *a)
 {
     struct layout l = lay_out(ctx->dev, a);
-    const struct oz_act *acts[] = {a->x, a->past, a->residual, a->out};
+    const struct oz_act *acts[4] = {a->x, a->past, a->residual, a->out};
     OZ_TRY(oz_ref_begin(ctx, l.total));
-    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+    for (size_t i = 0; i < 4; i++) {
         OZ_TRY(oz_ref_check_act("conv", acts[i]));
     }
     OZ_TRY(oz_ref_check_param("conv", a->w, 1, a->out->cols, depth_of(a)));

@@ -122,7 +122,7 @@ static void run_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     const struct job *job = ctx;
     const struct oz_norm_mod_args *a = job->a;
     int64_t cols = a->x->cols;
-    float *x = job->rows + thread * 3 * cols;
+    float *x = job->rows + 3 * cols * thread;
     for (int64_t r = begin; r < end; r++) {
         oz_ref_load(a->x, r, 0, cols, x);
         if (a->y != NULL) {
@@ -141,10 +141,10 @@ enum oz_status oz_norm_mod_f32__scalar(const struct oz_op_ctx *ctx,
                                        const struct oz_norm_mod_args *a)
 {
     struct layout l = lay_out(ctx->dev, a);
-    const struct oz_act *acts[] = {a->x, a->y, a->mul, a->out};
+    const struct oz_act *acts[4] = {a->x, a->y, a->mul, a->out};
     int64_t cols = a->x->cols;
     OZ_TRY(oz_ref_begin(ctx, l.total));
-    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+    for (size_t i = 0; i < 4; i++) {
         OZ_TRY(oz_ref_check_act("norm_mod", acts[i]));
     }
     OZ_TRY(oz_ref_check_param("norm_mod", oz_ref_param(a->weight), 1, 1, cols));

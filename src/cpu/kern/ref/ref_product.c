@@ -114,7 +114,8 @@ void oz_ref_add_weighted(const float *weights, const float *rows, int64_t stride
 /* Floats of one thread: decoded weight rows (twice with up), room for fetched rows. */
 static int64_t thread_floats(int64_t depth, int up)
 {
-    return oz_ref_plus(oz_ref_times(OZ_REF_COLS * (up ? 2 : 1), depth), OZ_REF_ROWS * OZ_REF_DEPTH);
+    return oz_ref_plus(oz_ref_times(up ? 2L * OZ_REF_COLS : OZ_REF_COLS, depth),
+                       (int64_t)OZ_REF_ROWS * OZ_REF_DEPTH);
 }
 
 int64_t oz_ref_product_floats(const struct oz_device *dev, int64_t depth, int up)

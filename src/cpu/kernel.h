@@ -1,0 +1,68 @@
+/*
+ * cpu/kernel.h: the registry of CPU kernels. For each operator there is one list, kern/<op>.inc:
+ * best first, the scalar reference last. Header, registry, tests, bench and `ounce kernels` expand
+ * the same lists.
+ */
+#ifndef OZ_CPU_KERNEL_H
+#define OZ_CPU_KERNEL_H
+
+#include <stdbool.h>
+
+#include "cpu/tier.h"
+#include "dev/device.h"
+#include "dev/ops.h"
+
+/*
+ * One kernel. The name is its address: oz_<op>_<act>[_<wgt>]_<out>__<tier>[_<tile>].
+ * reject says why it declines these arguments (a phrase), or NULL; the member NULL: it never does.
+ * Only shapes and formats may count, never a batch's total number of rows. For operators whose
+ * weights are packed (linear, conv) the parameter's plan decides (cpu/plan.h).
+ * proven: where the kernel's own tests have run; NULL: nowhere yet, and the kernel is taken only when
+ * OUNCE_FORCE or OUNCE_CPU names it.
+ */
+struct oz_cpu_kernel {
+    const char *name;
+    enum oz_op op;
+    enum oz_tier tier;
+    const char *proven;
+    const char *(*reject)(const struct oz_device *dev, const void *args);
+    size_t (*scratch)(const struct oz_device *dev, const void *args);
+    OZ_MUST_USE enum oz_status (*run)(const struct oz_op_ctx *ctx, const void *args);
+    const struct oz_gemm_kernel *gemm; /* linear, conv: its micro-kernel (cpu/gemm.h); else NULL */
+};
+
+/* All kernels, by operator, best first. */
+#define OZ_KERNEL(obj) extern const struct oz_cpu_kernel obj;
+#include "cpu/kern/all.inc"
+#undef OZ_KERNEL
+
+#define OZ_CPU_MAX_KERNELS 8 /* an operator's list */
+
+/* The CPU device: what the backend adds to struct oz_device (its `impl`). */
+struct oz_cpu {
+    struct oz_device dev;
+    uint32_t tiers; /* mask, after OUNCE_CPU */
+    const struct oz_cpu_kernel *usable[OZ_OP_COUNT][OZ_CPU_MAX_KERNELS + 1]; /* NULL ends a list */
+};
+
+static inline const struct oz_cpu *oz_cpu_of(const struct oz_device *dev)
+{
+    return dev->impl;
+}
+
+/* All kernels of an operator, best first, usable or not; NULL ends the list. */
+const struct oz_cpu_kernel *const *oz_cpu_kernels(enum oz_op op);
+
+/* Why a kernel is not in a device's list ("the processor lacks avx512bf16"), or NULL. */
+const char *oz_cpu_unusable(const struct oz_cpu *cpu, const struct oz_cpu_kernel *k);
+
+/* Fills cpu->usable from its tiers, OUNCE_CPU and OUNCE_FORCE. OZ_ERR_ARG: an unknown kernel. */
+OZ_MUST_USE enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier,
+                                         const char *forced, struct oz_error *err);
+
+/* The kernel that runs these arguments: the first of the list that does not decline. Never NULL: the
+ * reference accepts everything. */
+const struct oz_cpu_kernel *oz_cpu_pick(const struct oz_device *dev, enum oz_op op,
+                                        const void *args);
+
+#endif
