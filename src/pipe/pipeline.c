@@ -117,13 +117,6 @@ static enum oz_status apply_defaults(struct oz_pipeline *p, const char *path,
                                OZ_TASK_MAX_STEPS, &steps, path, err));
     OZ_TRY(oz_json_get_number(json, "true_cfg_scale", d->true_cfg_scale, &d->true_cfg_scale, path,
                               err));
-    if (!(d->true_cfg_scale > 0 && d->true_cfg_scale <= OZ_TASK_MAX_SCALE)) {
-        return OZ_FAIL(
-            err, OZ_ERR_FORMAT,
-            "%s: \"true_cfg_scale\" is %g; it must be above 0 and at most %g (1 and less: "
-            "off).",
-            path, d->true_cfg_scale, OZ_TASK_MAX_SCALE);
-    }
     OZ_TRY(oz_json_get_string(json, "name", NULL, &name, path, err));
     OZ_TRY(oz_json_get_string(json, "negative_prompt", NULL, &negative, path, err));
     int32_t multiple = oz_pipeline_size_multiple(p);
@@ -294,15 +287,6 @@ static enum oz_status check_fit(const struct oz_pipeline *p, struct oz_error *er
         return OZ_FAIL(err, OZ_ERR_FORMAT,
                        "%s: the VAE has %d latent channels, the transformer %d.", p->path,
                        p->vae.config.z_dim, t->out_channels);
-    }
-    const struct oz_pipeline_defaults *d = &p->defaults;
-    int32_t multiple = oz_pipeline_size_multiple(p);
-    if (d->width % multiple != 0 || d->height % multiple != 0) {
-        return OZ_FAIL(
-            err, OZ_ERR_FORMAT,
-            "%s: the default size is %dx%d; its sides must be multiples of %d. Change it "
-            "in ounce.json.",
-            p->path, d->width, d->height, multiple);
     }
     return OZ_OK;
 }

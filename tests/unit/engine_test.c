@@ -22,10 +22,7 @@ static void require(enum oz_status status)
 
 static const char *bundled(void)
 {
-    static char folder[4096];
-    const char *models = getenv("OUNCE_MODELS");
-    (void)snprintf(folder, sizeof folder, "%s/emoji", models != NULL ? models : "models");
-    return folder;
+    return OZ_TEST_DIR "/../models/emoji";
 }
 
 static struct oz_engine *open_model(const char *model)
@@ -188,7 +185,7 @@ static void spoilt_pictures_are_named(void **state)
 static void defaults_out_of_bounds(void **state)
 {
     edited("ounce.json", "\"width\": 128", "\"width\": 65536", OZ_ERR_FORMAT, "1 to 16384");
-    edited("ounce.json", "\"width\": 128", "\"width\": 120", OZ_ERR_FORMAT, "120x128");
+    edited("ounce.json", "\"width\": 128", "\"width\": 120", OZ_ERR_FORMAT, "120 x 128");
     edited("ounce.json", "\"true_cfg_scale\": 4.0", "\"true_cfg_scale\": -4.0", OZ_ERR_FORMAT,
            "true_cfg_scale");
     edited("vae/config.json", "AutoencoderKLQwenImage", "AutoencoderKLWan", OZ_ERR_UNSUPPORTED,
