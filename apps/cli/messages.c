@@ -182,6 +182,7 @@ void cli_streams_init(void)
         }
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file too large is an error of its write */
 }
 
 static bool printed(bool ok)

@@ -110,8 +110,9 @@ enum oz_status oz_filemap_open(struct oz_filemap *map, const char *path, struct 
             int error = errno;
             int64_t bytes = map->bytes;
             oz_filemap_close(map);
-            return OZ_FAIL(err, OZ_ERR_IO, "Cannot map %s (%lld bytes): %s.", path,
-                           (long long)bytes, strerror(error));
+            return OZ_FAIL(err, error == ENOMEM ? OZ_ERR_NOMEM : OZ_ERR_IO,
+                           "Cannot map %s (%lld bytes): %s.", path, (long long)bytes,
+                           strerror(error));
         }
         map->data = data;
     }

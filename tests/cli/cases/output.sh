@@ -42,3 +42,6 @@ export OUNCE_TRACE
 expect 'a trace that cannot be written' 6 '' 'ounce: Cannot write beside none/trace.json: *' generate $small -p x -o t.png
 unset OUNCE_TRACE
 ok 'is found before the work' [ ! -e t.png ]
+ok 'a limit on file sizes is no end of the program' sh -c 'ulimit -f 0; "$1" generate --width 32 --height 32 \
+    --num-inference-steps 1 -q -p x -o limit.png; [ $? -eq 6 ]' sh "$program"
+files 'and leaves nothing' link pipe.png plain "$name" real.png link.png
