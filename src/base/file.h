@@ -32,9 +32,10 @@ OZ_MUST_USE enum oz_status oz_filemap_open(struct oz_filemap *map, const char *p
 void oz_filemap_close(struct oz_filemap *map); /* a map that failed to open is fine */
 
 /*
- * Writes bytes to a temporary file beside path, flushes it, and renames it onto path; on failure
- * removes it and leaves path as it was. Keeps the permissions of a file that is replaced; what is
- * there and is no regular file (a folder, a device, a pipe) is refused, for it would be replaced.
+ * Writes bytes to a temporary file in path's folder, flushes it, and renames it onto path; on
+ * failure removes it and leaves path as it was. A symbolic link stays, and its target is replaced.
+ * Keeps the permissions of a file that is replaced; what is there and is no regular file (a folder,
+ * a device, a pipe) is refused, for it would be replaced.
  */
 OZ_MUST_USE enum oz_status oz_file_write(const char *path, const void *data, size_t bytes,
                                          struct oz_error *err);
