@@ -57,6 +57,10 @@ struct oz_engine;
 
 enum oz_precision {
     OZ_PRECISION_F32 = 1, /* f32 arithmetic; bf16 weights are widened exactly, on use */
+    /* bf16 weights are multiplied with activations rounded to bf16, f32 accumulation. Weights that
+     * are stored otherwise, and everything that is no product with a weight, are computed as with
+     * F32; so are bf16 weights where the device has no kernel for bf16 inputs. */
+    OZ_PRECISION_BF16 = 2,
 };
 
 struct oz_engine_options {
@@ -67,7 +71,7 @@ struct oz_engine_options {
     const char *model;
 
     const char *device;          /* "cpu" (default) */
-    enum oz_precision precision; /* default OZ_PRECISION_F32 */
+    enum oz_precision precision; /* default OZ_PRECISION_BF16 */
 
     /* Threads that compute. 0: as many as this process may use (affinity and cgroup quota). The
      * number never changes a result. */

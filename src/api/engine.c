@@ -42,7 +42,7 @@ static void fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes
 }
 
 static const struct oz_engine_options engine_defaults = {
-    .struct_size = sizeof engine_defaults, .device = "cpu", .precision = OZ_PRECISION_F32};
+    .struct_size = sizeof engine_defaults, .device = "cpu", .precision = OZ_PRECISION_BF16};
 
 void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size)
 {
@@ -71,9 +71,10 @@ void oz_inspect_options_init(struct oz_inspect_options *options, size_t struct_s
 
 static enum oz_status check_options(const struct oz_engine_options *o, struct oz_error *err)
 {
-    if (o->precision != OZ_PRECISION_F32) {
-        return OZ_FAIL(err, OZ_ERR_ARG, "Precision %d does not exist; there is f32 (%d).",
-                       (int)o->precision, (int)OZ_PRECISION_F32);
+    if (o->precision != OZ_PRECISION_F32 && o->precision != OZ_PRECISION_BF16) {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "Precision %d does not exist; there are f32 (%d) and bf16 (%d).",
+                       (int)o->precision, (int)OZ_PRECISION_F32, (int)OZ_PRECISION_BF16);
     }
     if (o->max_batch < 0 || o->max_batch > 1024) {
         return OZ_FAIL(err, OZ_ERR_ARG, "max_batch is %d; it must lie in 1 to 1024 (0: automatic).",
@@ -88,7 +89,8 @@ static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_opt
     char *path;
     const char *trace = getenv("OUNCE_TRACE");
     OZ_TRY(oz_pool_create(&e->pool, o->threads, err));
-    OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", 0, e->pool, err));
+    uint32_t flags = o->precision == OZ_PRECISION_F32 ? (uint32_t)OZ_DEVICE_F32 : 0;
+    OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", flags, e->pool, err));
     OZ_TRY(oz_model_find(o->model, &path, err));
     enum oz_status status = oz_pipeline_open(&e->pipeline, path, err);
     oz_free(path);
