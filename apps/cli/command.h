@@ -21,5 +21,6 @@ void cli_command_help(const struct command *command);
 
 enum oz_status cli_generate(int argc, char **argv);
 enum oz_status cli_inspect(int argc, char **argv);
+enum oz_status cli_kernels(int argc, char **argv);
 
 #endif

@@ -31,6 +31,15 @@ static const struct command commands[] = {
      "Examples:\n"
      "  ounce inspect\n"
      "  ounce inspect --json --tensors MODEL\n"},
+    {"kernels", COMMAND_KERNELS, cli_kernels, "kernels [options]",
+     "list the kernels of each operator, and what is usable here",
+     "The processor's tiers, then each operator's kernels, best first: name, tier, where its "
+     "tests\n"
+     "have run, and why it is not usable here. OUNCE_CPU and OUNCE_FORCE count.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce kernels\n"
+     "  OUNCE_CPU=avx2 ounce kernels --json\n"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -68,7 +77,7 @@ static void print_usage(void)
                      "Usage: ounce COMMAND [options]\n\nCommands:\n",
                      oz_version());
     for (size_t i = 0; i < COMMANDS; i++) {
-        (void)cli_printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+        (void)cli_printf("  %-13s %s\n", commands[i].name, commands[i].summary);
     }
     (void)cli_printf("\nOptions:\n");
     cli_options_help(COMMAND_TOP);

@@ -13,6 +13,7 @@ enum {
     COMMAND_TOP = 1,
     COMMAND_GENERATE = 2,
     COMMAND_INSPECT = 4,
+    COMMAND_KERNELS = 8,
 };
 
 struct text_list {

@@ -220,6 +220,20 @@ OZ_API OZ_MUST_USE enum oz_status oz_model_inspect(const char *model,
                                                    oz_write_fn write, void *ctx,
                                                    struct oz_error *err);
 
+/* ---- kernels ---- */
+
+/*
+ * Lists a device's kernels, operator by operator, best first: name, tier, where the kernel's tests
+ * have run, and why it is not usable here, where it is not; before that the tiers that the processor
+ * has. `device` as in oz_engine_options (NULL: "cpu"); OUNCE_CPU and OUNCE_FORCE count as in
+ * oz_engine_open. json: nonzero for one JSON document instead of a table for people.
+ * OZ_ERR_ARG: no such device, or OUNCE_CPU or OUNCE_FORCE name what does not exist;
+ * OZ_ERR_UNSUPPORTED: the device has no lists; OZ_ERR_IO: `write` stopped; OZ_ERR_NOMEM.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_kernels_describe(const char *device, int32_t json,
+                                                      oz_write_fn write, void *ctx,
+                                                      struct oz_error *err);
+
 #ifdef __cplusplus
 }
 #endif
