@@ -40,6 +40,22 @@ static const struct command commands[] = {
      "Examples:\n"
      "  ounce kernels\n"
      "  OUNCE_CPU=avx2 ounce kernels --json\n"},
+    {"bench", COMMAND_BENCH, cli_bench,
+     "bench [MODEL] [options], or ounce bench --kernels [FILTER] [options]",
+     "measure a model, or each kernel against the machine's limits",
+     "With a MODEL, or without one for the bundled emoji model: the times of loading, text, a "
+     "step,\n"
+     "decoding and all together, for a size and a number of steps; each repeat opens the model "
+     "anew.\n"
+     "With --kernels: the rate of each kernel over shapes of real models, as a share of what the\n"
+     "machine can do at most, measured in the same run. FILTER is words with commas between; each\n"
+     "must be a part of an operator's, a kernel's or a shape's name. The largest shapes (m4096,\n"
+     "s4160) are measured only when a word names them.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce bench --num-inference-steps 10\n"
+     "  ounce bench --kernels linear --json > before.json\n"
+     "  ounce bench --kernels linear --against before.json\n"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

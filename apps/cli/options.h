@@ -14,6 +14,7 @@ enum {
     COMMAND_GENERATE = 2,
     COMMAND_INSPECT = 4,
     COMMAND_KERNELS = 8,
+    COMMAND_BENCH = 16,
 };
 
 struct text_list {

@@ -33,8 +33,7 @@ enum oz_status oz_api_copy_options(void *dst, size_t dst_bytes, const void *src,
     return OZ_OK;
 }
 
-/* Fills as much of a caller's struct as it has room for. */
-static void fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes)
+void oz_api_fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes)
 {
     memset(dst, 0, dst_bytes);
     memcpy(dst, defaults, dst_bytes < bytes ? dst_bytes : bytes);
@@ -46,25 +45,25 @@ static const struct oz_engine_options engine_defaults = {
 
 void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size)
 {
-    fill(options, struct_size, &engine_defaults, sizeof engine_defaults);
+    oz_api_fill(options, struct_size, &engine_defaults, sizeof engine_defaults);
 }
 
 void oz_image_request_init(struct oz_image_request *request, size_t struct_size)
 {
     const struct oz_image_request none = {0};
-    fill(request, struct_size, &none, sizeof none);
+    oz_api_fill(request, struct_size, &none, sizeof none);
 }
 
 void oz_png_options_init(struct oz_png_options *options, size_t struct_size)
 {
     const struct oz_png_options none = {0};
-    fill(options, struct_size, &none, sizeof none);
+    oz_api_fill(options, struct_size, &none, sizeof none);
 }
 
 void oz_inspect_options_init(struct oz_inspect_options *options, size_t struct_size)
 {
     const struct oz_inspect_options none = {0};
-    fill(options, struct_size, &none, sizeof none);
+    oz_api_fill(options, struct_size, &none, sizeof none);
 }
 
 /* ---- opening ---- */
@@ -179,7 +178,7 @@ static enum oz_status tell(void *dst, const void *src, size_t src_bytes, const c
     if (bytes < sizeof bytes) {
         return OZ_FAIL(err, OZ_ERR_ARG, "Set struct_size of the %s before the call.", what);
     }
-    fill(dst, bytes, src, src_bytes);
+    oz_api_fill(dst, bytes, src, src_bytes);
     return OZ_OK;
 }
 
