@@ -143,43 +143,115 @@ static bool write_all(int fd, const char *data, size_t bytes)
     return true;
 }
 
-enum oz_status oz_file_write(const char *path, const void *data, size_t bytes, struct oz_error *err)
+/* ---- writing beside, then renaming ---- */
+
+enum oz_status oz_file_writer_open(struct oz_file_writer *w, const char *path, struct oz_error *err)
 {
     static atomic_uint serial;
     struct stat st;
     size_t n = strlen(path) + 40;
-    char *temporary = oz_alloc(n);
-    if (temporary == NULL) {
+    *w = (struct oz_file_writer){.fd = -1, .path = oz_strdup(path), .temporary = oz_alloc(n)};
+    if (w->path == NULL || w->temporary == NULL) {
+        oz_file_writer_deinit(w);
         return OZ_FAIL_NOMEM(err, "a file name");
     }
-    (void)snprintf(temporary, n, "%s.%ld.%u.part", path, (long)getpid(),
+    (void)snprintf(w->temporary, n, "%s.%ld.%u.part", path, (long)getpid(),
                    atomic_fetch_add(&serial, 1));
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) {
+    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (w->fd < 0) {
         int error = errno;
-        oz_free(temporary);
+        oz_free(w->temporary); /* it is not ours to remove */
+        w->temporary = NULL;
+        oz_file_writer_deinit(w);
         return OZ_FAIL(err, OZ_ERR_IO, "Cannot write beside %s: %s.", path, strerror(error));
     }
     if (stat(path, &st) == 0) {
-        (void)fchmod(fd, st.st_mode & 07777);
+        (void)fchmod(w->fd, st.st_mode & 07777);
     }
-    bool ok = write_all(fd, data, bytes);
-    ok = ok && fsync(fd) == 0;
-    int error = errno;
-    if (close(fd) != 0 && ok) {
-        ok = false;
-        error = errno;
-    }
-    if (ok && rename(temporary, path) != 0) {
-        ok = false;
-        error = errno;
-    }
-    if (!ok) {
-        (void)unlink(temporary);
-        oz_free(temporary);
-        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s (%zu bytes): %s.", path, bytes,
-                       strerror(error));
-    }
-    oz_free(temporary);
     return OZ_OK;
+}
+
+enum oz_status oz_file_writer_append(struct oz_file_writer *w, const void *data, size_t bytes,
+                                     struct oz_error *err)
+{
+    if (w->fd < 0 || !write_all(w->fd, data, bytes)) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s (%zu bytes at %lld): %s.",
+                       w->path != NULL ? w->path : "a file", bytes, (long long)w->bytes,
+                       w->fd < 0 ? "it is closed" : strerror(errno));
+    }
+    w->bytes += (int64_t)bytes;
+    return OZ_OK;
+}
+
+enum oz_status oz_file_writer_close(struct oz_file_writer *w, struct oz_error *err)
+{
+    if (w->fd < 0) {
+        return OZ_OK;
+    }
+    bool ok = fsync(w->fd) == 0;
+    int error = errno;
+    if (close(w->fd) != 0 && ok) {
+        ok = false;
+        error = errno;
+    }
+    w->fd = -1;
+    return ok ? OZ_OK
+              : OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s (%lld bytes): %s.", w->path,
+                        (long long)w->bytes, strerror(error));
+}
+
+enum oz_status oz_file_writer_commit(struct oz_file_writer *w, struct oz_error *err)
+{
+    OZ_TRY(oz_file_writer_close(w, err));
+    if (rename(w->temporary, w->path) != 0) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s (%lld bytes): %s.", w->path,
+                       (long long)w->bytes, strerror(errno));
+    }
+    oz_free(w->temporary);
+    w->temporary = NULL;
+    return OZ_OK;
+}
+
+void oz_file_writer_deinit(struct oz_file_writer *w)
+{
+    if (w->temporary != NULL) {
+        if (w->fd >= 0) {
+            (void)close(w->fd);
+        }
+        (void)unlink(w->temporary);
+    }
+    oz_free(w->temporary);
+    oz_free(w->path);
+    *w = (struct oz_file_writer){.fd = -1};
+}
+
+enum oz_status oz_file_write(const char *path, const void *data, size_t bytes, struct oz_error *err)
+{
+    struct oz_file_writer w;
+    OZ_TRY(oz_file_writer_open(&w, path, err));
+    enum oz_status status = oz_file_writer_append(&w, data, bytes, err);
+    if (status == OZ_OK) {
+        status = oz_file_writer_commit(&w, err);
+    }
+    oz_file_writer_deinit(&w);
+    return status;
+}
+
+enum oz_status oz_file_make_folder(const char *path, struct oz_error *err)
+{
+    if (mkdir(path, 0777) != 0 && !(errno == EEXIST && oz_file_is_folder(path))) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot make the folder %s: %s.", path, strerror(errno));
+    }
+    return OZ_OK;
+}
+
+enum oz_status oz_file_copy(const char *from, const char *to, size_t max_bytes,
+                            struct oz_error *err)
+{
+    char *data;
+    size_t bytes;
+    OZ_TRY(oz_file_read(from, max_bytes, &data, &bytes, err));
+    enum oz_status status = oz_file_write(to, data, bytes, err);
+    oz_free(data);
+    return status;
 }
