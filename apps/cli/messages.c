@@ -221,3 +221,18 @@ enum oz_status cli_print_end(void)
     }
     return OZ_ERR_IO;
 }
+
+int cli_write(void *ctx, const char *text, size_t bytes)
+{
+    (void)ctx;
+    return !cli_print(text, bytes);
+}
+
+enum oz_status cli_print_done(enum oz_status status, const struct oz_error *err)
+{
+    enum oz_status flushed = cli_print_end();
+    if (flushed != OZ_OK) {
+        return flushed;
+    }
+    return status == OZ_OK ? OZ_OK : cli_fail_with(err);
+}

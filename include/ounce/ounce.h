@@ -57,6 +57,10 @@ struct oz_engine;
 
 enum oz_precision {
     OZ_PRECISION_F32 = 1, /* f32 arithmetic; bf16 weights are widened exactly, on use */
+    /* bf16 weights are multiplied with activations rounded to bf16, f32 accumulation. Weights that
+     * are stored otherwise, and everything that is no product with a weight, are computed as with
+     * F32; so are bf16 weights where the device has no kernel for bf16 inputs. */
+    OZ_PRECISION_BF16 = 2,
 };
 
 struct oz_engine_options {
@@ -68,7 +72,7 @@ struct oz_engine_options {
     const char *model;
 
     const char *device;          /* "cpu" (default) */
-    enum oz_precision precision; /* default OZ_PRECISION_F32 */
+    enum oz_precision precision; /* default OZ_PRECISION_BF16 */
 
     /* Threads that compute. 0: as many as this process may use (affinity and cgroup quota). The
      * number never changes a result. */
@@ -216,6 +220,58 @@ OZ_API void oz_inspect_options_init(struct oz_inspect_options *options, size_t s
  */
 OZ_API OZ_MUST_USE enum oz_status oz_model_inspect(const char *model,
                                                    const struct oz_inspect_options *options,
+                                                   oz_write_fn write, void *ctx,
+                                                   struct oz_error *err);
+
+/* ---- kernels ---- */
+
+/*
+ * Lists a device's kernels, operator by operator, best first: name, tier, where the kernel's tests
+ * have run, and why it is not usable here, where it is not; before that the tiers that the processor
+ * has. `device` as in oz_engine_options (NULL: "cpu"); OUNCE_CPU and OUNCE_FORCE count as in
+ * oz_engine_open. json: nonzero for one JSON document instead of a table for people.
+ * OZ_ERR_ARG: no such device, or OUNCE_CPU or OUNCE_FORCE name what does not exist;
+ * OZ_ERR_UNSUPPORTED: the device has no lists; OZ_ERR_IO: `write` stopped; OZ_ERR_NOMEM.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_kernels_describe(const char *device, int32_t json,
+                                                      oz_write_fn write, void *ctx,
+                                                      struct oz_error *err);
+
+struct oz_bench_options {
+    size_t struct_size;
+    const char *device; /* as in oz_engine_options */
+
+    /* Words with commas between; each must be a part of an operator's, a kernel's or a shape's name.
+     * NULL or "": all. The largest shapes are measured only when a word is a part of their own. */
+    const char *filter;
+
+    int32_t threads; /* 0: as many as this process may use */
+    int32_t samples; /* of each kernel and shape, 1 to 192, in three passes; 0: 9 */
+    int32_t json;    /* nonzero: one JSON document instead of a table for people */
+
+    /* A file that holds the JSON document of an earlier run with the same number of threads: the
+     * result then says what moved beyond the noise of both runs. NULL or "": none. */
+    const char *against;
+
+    /* With `against`: OZ_ERR_THRESHOLD when a kernel got slower beyond noise and by more than so many
+     * percent. Negative (default): never. */
+    double max_slowdown_percent;
+
+    oz_progress_fn progress; /* NULL: none */
+    void *progress_ctx;
+};
+OZ_API void oz_bench_options_init(struct oz_bench_options *options, size_t struct_size);
+#define oz_bench_options_default(options) oz_bench_options_init((options), sizeof *(options))
+
+/*
+ * Measures the device's kernels over shapes of real models, and for each the rate as a share of what
+ * the machine can do at most (multiply-adds, or reading memory), which is measured in the same run.
+ * Takes minutes. Then writes the result, all at once.
+ * OZ_ERR_ARG: a wrong option, or nothing matches the filter; OZ_ERR_UNSUPPORTED: the device has no
+ * lists; OZ_ERR_FORMAT, OZ_ERR_IO: `against`; OZ_ERR_THRESHOLD, after the result has been written;
+ * OZ_ERR_NOMEM; OZ_ERR_CANCELLED.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_bench_kernels(const struct oz_bench_options *options,
                                                    oz_write_fn write, void *ctx,
                                                    struct oz_error *err);
 

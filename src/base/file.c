@@ -190,49 +190,114 @@ static int open_temporary(const char *path, char **name)
     return fd;
 }
 
-static enum oz_status replace(const char *path, const void *data, size_t bytes,
-                              struct oz_error *err)
+/* ---- writing beside, then renaming ---- */
+
+enum oz_status oz_file_writer_open(struct oz_file_writer *w, const char *path, struct oz_error *err)
 {
     struct stat st;
-    char *temporary;
-    bool replaces = stat(path, &st) == 0;
+    *w = (struct oz_file_writer){.fd = -1, .path = follow(path)};
+    if (w->path == NULL) {
+        return OZ_FAIL_NOMEM(err, "a file name");
+    }
+    bool replaces = stat(w->path, &st) == 0;
+    enum oz_status status = OZ_OK;
     if (replaces && !S_ISREG(st.st_mode)) {
-        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s: it is not a regular file.", path);
+        status = OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s: it is not a regular file.", path);
+    } else {
+        w->fd = open_temporary(w->path, &w->temporary);
+        if (w->fd < 0) {
+            status = OZ_FAIL(err, OZ_ERR_IO, "Cannot write beside %s: %s.", path, strerror(errno));
+        }
     }
-    int fd = open_temporary(path, &temporary);
-    if (fd < 0) {
-        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write beside %s: %s.", path, strerror(errno));
+    if (status != OZ_OK) {
+        oz_file_writer_deinit(w);
+    } else if (replaces) {
+        (void)fchmod(w->fd, st.st_mode & 07777);
     }
-    if (replaces) {
-        (void)fchmod(fd, st.st_mode & 07777);
+    return status;
+}
+
+enum oz_status oz_file_writer_append(struct oz_file_writer *w, const void *data, size_t bytes,
+                                     struct oz_error *err)
+{
+    if (w->fd < 0 || !write_all(w->fd, data, bytes)) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s (%zu bytes at %lld): %s.",
+                       w->path != NULL ? w->path : "a file", bytes, (long long)w->bytes,
+                       w->fd < 0 ? "it is closed" : strerror(errno));
     }
-    bool ok = write_all(fd, data, bytes);
-    ok = ok && fsync(fd) == 0;
+    w->bytes += (int64_t)bytes;
+    return OZ_OK;
+}
+
+enum oz_status oz_file_writer_close(struct oz_file_writer *w, struct oz_error *err)
+{
+    if (w->fd < 0) {
+        return OZ_OK;
+    }
+    bool ok = fsync(w->fd) == 0;
     int error = errno;
-    if (close(fd) != 0 && ok) {
+    if (close(w->fd) != 0 && ok) {
         ok = false;
         error = errno;
     }
-    if (ok && rename(temporary, path) != 0) {
-        ok = false;
-        error = errno;
-    }
-    if (!ok) {
-        (void)unlink(temporary);
-    }
-    oz_free(temporary);
+    w->fd = -1;
     return ok ? OZ_OK
-              : OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s (%zu bytes): %s.", path, bytes,
-                        strerror(error));
+              : OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s (%lld bytes): %s.", w->path,
+                        (long long)w->bytes, strerror(error));
+}
+
+enum oz_status oz_file_writer_commit(struct oz_file_writer *w, struct oz_error *err)
+{
+    OZ_TRY(oz_file_writer_close(w, err));
+    if (rename(w->temporary, w->path) != 0) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s (%lld bytes): %s.", w->path,
+                       (long long)w->bytes, strerror(errno));
+    }
+    oz_free(w->temporary);
+    w->temporary = NULL;
+    return OZ_OK;
+}
+
+void oz_file_writer_deinit(struct oz_file_writer *w)
+{
+    if (w->temporary != NULL) {
+        if (w->fd >= 0) {
+            (void)close(w->fd);
+        }
+        (void)unlink(w->temporary);
+    }
+    oz_free(w->temporary);
+    oz_free(w->path);
+    *w = (struct oz_file_writer){.fd = -1};
 }
 
 enum oz_status oz_file_write(const char *path, const void *data, size_t bytes, struct oz_error *err)
 {
-    char *target = follow(path);
-    if (target == NULL) {
-        return OZ_FAIL_NOMEM(err, "a file name");
+    struct oz_file_writer w;
+    OZ_TRY(oz_file_writer_open(&w, path, err));
+    enum oz_status status = oz_file_writer_append(&w, data, bytes, err);
+    if (status == OZ_OK) {
+        status = oz_file_writer_commit(&w, err);
     }
-    enum oz_status status = replace(target, data, bytes, err);
-    oz_free(target);
+    oz_file_writer_deinit(&w);
+    return status;
+}
+
+enum oz_status oz_file_make_folder(const char *path, struct oz_error *err)
+{
+    if (mkdir(path, 0777) != 0 && !(errno == EEXIST && oz_file_is_folder(path))) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot make the folder %s: %s.", path, strerror(errno));
+    }
+    return OZ_OK;
+}
+
+enum oz_status oz_file_copy(const char *from, const char *to, size_t max_bytes,
+                            struct oz_error *err)
+{
+    char *data;
+    size_t bytes;
+    OZ_TRY(oz_file_read(from, max_bytes, &data, &bytes, err));
+    enum oz_status status = oz_file_write(to, data, bytes, err);
+    oz_free(data);
     return status;
 }

@@ -46,7 +46,7 @@ static int open_devices(void **state)
 {
     for (int i = 0; i < 2; i++) {
         if (oz_pool_create(&pools[i], i + 1, &err) != OZ_OK ||
-            oz_device_open(&devices[i], "cpu", 0, pools[i], &err) != OZ_OK) {
+            oz_device_open(&devices[i], "cpu", OZ_DEVICE_F32, pools[i], &err) != OZ_OK) {
             print_error("%s\n", err.message);
             return 1;
         }
