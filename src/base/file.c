@@ -206,7 +206,9 @@ enum oz_status oz_file_writer_open(struct oz_file_writer *w, const char *path, s
     } else {
         w->fd = open_temporary(w->path, &w->temporary);
         if (w->fd < 0) {
-            status = OZ_FAIL(err, OZ_ERR_IO, "Cannot write beside %s: %s.", path, strerror(errno));
+            status = errno == ENOMEM ? OZ_FAIL_NOMEM(err, "a file name")
+                                     : OZ_FAIL(err, OZ_ERR_IO, "Cannot write beside %s: %s.", path,
+                                               strerror(errno));
         }
     }
     if (status != OZ_OK) {

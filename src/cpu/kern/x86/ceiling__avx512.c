@@ -4,12 +4,12 @@
 #include "cpu/ceiling.h"
 
 /* Zeros that the compiler takes to differ: it would make one sum of equal ones. */
-#define EACH(X)                                                                                    \
-    X(0)                                                                                           \
-    X(1)                                                                                           \
-    X(2)                                                                                           \
-    X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) \
-        X(20) X(21) X(22) X(23)
+// clang-format off
+#define EACH(X) \
+    X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) \
+    X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) \
+    X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
+// clang-format on
 #define COUNT 24
 
 #define ZERO_PS(i)                     \
