@@ -14,6 +14,9 @@
 
 #include "cpu/kern/x86/row_vec.h"
 
+#define NORM_BATCH 8   /* rows that are taken together when they are short: */
+#define NORM_NEAR 2048 /* elements of them, to stay in the nearest cache with the vectors */
+
 struct norm_job {
     const struct oz_norm_mod_args *a;
     const float *weight, *bias; /* [cols] or NULL */
@@ -145,23 +148,37 @@ OZ_ALWAYS void norm_result_step(const struct norm_job *job, const struct norm_ro
     v4_store_act(a->out, r, col, v, left, whole);
 }
 
+/* Rows [begin, begin + count): all sums before the first result, so that the latencies of square
+ * roots and divisions overlap. */
+static void norm_mod_batch(const struct norm_job *job, int64_t begin, int64_t count)
+{
+    const struct oz_norm_mod_args *a = job->a;
+    struct norm_line lines[NORM_BATCH];
+    for (int64_t i = 0; i < count; i++) {
+        if (a->y != NULL) {
+            norm_residual(a, begin + i);
+        }
+        if (a->out != NULL) {
+            lines[i] = norm_line_of(a, oz_ref_f32(a->x, begin + i, 0));
+        }
+    }
+    for (int64_t i = 0; a->out != NULL && i < count; i++) {
+        int64_t r = begin + i;
+        struct norm_row row = {.x = oz_ref_f32(a->x, r, 0),
+                               .scale = oz_ref_mod(&a->scale, a->mod_index, r),
+                               .shift = oz_ref_mod(&a->shift, a->mod_index, r),
+                               .line = lines[i]};
+        OZ_EACH_STEP(a->x->cols, norm_result_step(job, &row, r, col, left, whole));
+    }
+}
+
 static void norm_mod_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const struct norm_job *job = ctx;
-    const struct oz_norm_mod_args *a = job->a;
+    int64_t batch = oz_ref_min(NORM_BATCH, oz_ref_max(1, NORM_NEAR / job->a->x->cols));
     (void)thread;
-    for (int64_t r = begin; r < end; r++) {
-        if (a->y != NULL) {
-            norm_residual(a, r);
-        }
-        if (a->out == NULL) {
-            continue;
-        }
-        struct norm_row row = {.x = oz_ref_f32(a->x, r, 0),
-                               .scale = oz_ref_mod(&a->scale, a->mod_index, r),
-                               .shift = oz_ref_mod(&a->shift, a->mod_index, r)};
-        row.line = norm_line_of(a, row.x);
-        OZ_EACH_STEP(a->x->cols, norm_result_step(job, &row, r, col, left, whole));
+    for (int64_t r = begin; r < end; r += batch) {
+        norm_mod_batch(job, r, oz_ref_min(batch, end - r));
     }
 }
 

@@ -14,6 +14,7 @@ struct rope_job {
     const struct oz_qk_norm_rope_args *a;
     const float *weight; /* [head_dim] or NULL; already + 1 */
     int64_t pairs;
+    float *twice; /* [threads, 2, 2 * pairs]: PAIRS: a row's tables, each element twice */
 };
 
 static const char *qk_norm_rope_reject(const struct oz_device *dev, const void *args)
@@ -33,8 +34,9 @@ static size_t qk_norm_rope_scratch(const struct oz_device *dev, const void *args
 {
     const struct oz_qk_norm_rope_args *a = args;
     size_t total = 0;
-    (void)dev;
+    int64_t pairs = a->rope == OZ_ROPE_PAIRS ? a->cosine->cols : 0;
     (void)oz_ref_reserve(&total, a->head_dim, sizeof(float));
+    (void)oz_ref_reserve(&total, oz_ref_times(4 * oz_ref_threads(dev), pairs), sizeof(float));
     return total;
 }
 
@@ -50,23 +52,22 @@ OZ_ALWAYS float rope_scaled_1(float x, const float *w, float factor, bool norm)
     return norm ? x * factor * *w : x;
 }
 
-/* Features (2 j, 2 j + 1) of a head. */
+/* Features (2 j, 2 j + 1) of a head; tables with each element twice. */
 OZ_ALWAYS void rope_pairs(float *x, const float *w, const float *cosine, const float *sine,
                           int64_t pairs, float factor, bool norm)
 {
-    const int64_t half = OZ_VL / 2;
     vf f = v_set(factor);
-    int64_t j = 0;
-    for (; j + half <= pairs; j += half) {
-        vf v = rope_scaled(x + 2 * j, w + 2 * j, f, norm);
-        vf turned = v_mul(v_swap(v), v_load_twice(sine + j));
-        v_store(x + 2 * j, v_fmaddsub(v, v_load_twice(cosine + j), turned));
+    int64_t c = 0;
+    for (; c + OZ_VL <= 2 * pairs; c += OZ_VL) {
+        vf v = rope_scaled(x + c, w + c, f, norm);
+        vf turned = v_mul(v_swap(v), v_load(sine + c));
+        v_store(x + c, v_fmaddsub(v, v_load(cosine + c), turned));
     }
-    for (; j < pairs; j++) {
-        float a = rope_scaled_1(x[2 * j], w + 2 * j, factor, norm);
-        float b = rope_scaled_1(x[2 * j + 1], w + 2 * j + 1, factor, norm);
-        x[2 * j] = fmaf(a, cosine[j], -(b * sine[j]));
-        x[2 * j + 1] = fmaf(b, cosine[j], a * sine[j]);
+    for (; c < 2 * pairs; c += 2) {
+        float a = rope_scaled_1(x[c], w + c, factor, norm);
+        float b = rope_scaled_1(x[c + 1], w + c + 1, factor, norm);
+        x[c] = fmaf(a, cosine[c], -(b * sine[c]));
+        x[c + 1] = fmaf(b, cosine[c], a * sine[c]);
     }
 }
 
@@ -134,18 +135,36 @@ static void rope_heads_norm(const struct rope_job *job, float *x, int64_t count,
     }
 }
 
+/* Each element twice, for all heads of a row; returns `to`. */
+static const float *rope_twice(const float *from, int64_t pairs, float *to)
+{
+    const int64_t half = OZ_VL / 2;
+    int64_t j = 0;
+    for (; j + half <= pairs; j += half) {
+        v_store(to + 2 * j, v_load_twice(from + j));
+    }
+    for (; j < pairs; j++) {
+        to[2 * j] = to[2 * j + 1] = from[j];
+    }
+    return to;
+}
+
 static void qk_norm_rope_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const struct rope_job *job = ctx;
     const struct oz_qk_norm_rope_args *a = job->a;
     const float *cosine = NULL;
     const float *sine = NULL;
-    (void)thread;
+    float *twice = job->twice + 4 * job->pairs * thread;
     for (int64_t r = begin; r < end; r++) {
         if (a->rope != OZ_ROPE_NONE) {
             int64_t at = a->table_rows != NULL ? a->table_rows[r] : r;
             cosine = oz_ref_f32(a->cosine, at, 0);
             sine = oz_ref_f32(a->sine, at, 0);
+        }
+        if (a->rope == OZ_ROPE_PAIRS) {
+            cosine = rope_twice(cosine, job->pairs, twice);
+            sine = rope_twice(sine, job->pairs, twice + 2 * job->pairs);
         }
         for (int64_t h = 0; h < a->heads; h += ROPE_HEADS) {
             int64_t count = oz_ref_min(ROPE_HEADS, a->heads - h);
@@ -164,12 +183,15 @@ static void qk_norm_rope_rows(void *ctx, int64_t begin, int64_t end, int32_t thr
 static enum oz_status qk_norm_rope_run(const struct oz_op_ctx *ctx, const void *args)
 {
     const struct oz_qk_norm_rope_args *a = args;
-    float *room = ctx->scratch;
+    size_t total = 0;
+    size_t weight = oz_ref_reserve(&total, a->head_dim, sizeof(float));
     OZ_TRY(oz_ref_begin(ctx, qk_norm_rope_scratch(ctx->dev, args)));
     OZ_TRY(oz_ref_check_param("qk_norm_rope", oz_ref_param(a->weight), 1, 1, a->head_dim));
+    float *room = oz_ref_at(ctx, weight);
     struct rope_job job = {.a = a,
                            .weight = oz_ref_vector(a->weight, a->head_dim, room),
-                           .pairs = a->rope != OZ_ROPE_NONE ? a->cosine->cols : 0};
+                           .pairs = a->rope != OZ_ROPE_NONE ? a->cosine->cols : 0,
+                           .twice = oz_ref_at(ctx, total)};
     for (int64_t c = 0; job.weight != NULL && a->weight_plus_one && c < a->head_dim; c++) {
         room[c] += 1.0F;
     }
