@@ -1,15 +1,7 @@
 /* attention in f32 on AVX-512. */
 #include "cpu/kern/x86/vec_avx512.h"
 
-#define OZ_ATTENTION_BF16 0
 #include "cpu/kern/x86/attention_vec.h"
-
-typedef float tile_element;
-typedef vf vx;
-#define TILE_KR 1
-#define TILE_LOAD(at) v_load(b + (at))
-#define TILE_BROADCAST(at) v_set(a[at])
-#define TILE_MULTIPLY(c, x, y) v_fma(x, y, c)
 #include "cpu/kern/x86/tile_avx512.h"
 
 static const struct oz_gemm_kernel micro = {.mr = TILE_MR,

@@ -1,6 +1,6 @@
 /*
  * cpu/kern/x86/attention_vec.h: what a tier gives to attention (cpu/attention.h), over vec_avx2.h or
- * vec_avx512.h. A unit defines OZ_ATTENTION_BF16 as 0 or 1 (what packed elements are) and expands
+ * vec_avx512.h. A unit for packed bf16 defines OZ_ATTENTION_BF16 as 1 (else they are f32), and expands
  * OZ_ATTENTION_ENTRY.
  *
  * Elements times kr are always 4 bytes, so that keys are packed by transposing 4-byte words.
@@ -12,6 +12,10 @@
 #include <string.h>
 
 #include "cpu/attention.h"
+
+#ifndef OZ_ATTENTION_BF16
+#define OZ_ATTENTION_BF16 0
+#endif
 
 /* ---- elements ---- */
 
