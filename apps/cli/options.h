@@ -13,6 +13,8 @@ enum {
     COMMAND_TOP = 1,
     COMMAND_GENERATE = 2,
     COMMAND_INSPECT = 4,
+    COMMAND_KERNELS = 8,
+    COMMAND_BENCH = 16,
 };
 
 struct text_list {

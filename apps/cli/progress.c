@@ -19,6 +19,7 @@ static const struct {
     [OZ_STAGE_TEXT] = {"text", "prompts"},
     [OZ_STAGE_DENOISE] = {"denoise", "steps"},
     [OZ_STAGE_DECODE] = {"decode", "pictures"},
+    [OZ_STAGE_BENCH] = {"bench", "measurements"},
 };
 
 void cli_progress_init(struct progress *progress, bool quiet)

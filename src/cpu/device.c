@@ -10,6 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "cpu/bench.h"
+#include "cpu/describe.h"
 #include "cpu/kernel.h"
 #include "cpu/plan.h"
 #include "dev/backends.h"
@@ -277,6 +279,8 @@ static enum oz_status device_open(struct oz_device **out, int32_t index, uint32_
         .record = queue_record,
         .await = queue_await,
         .event_destroy = event_destroy,
+        .describe = oz_cpu_describe,
+        .bench = oz_cpu_bench,
         .close = device_close,
     };
     *out = dev;
