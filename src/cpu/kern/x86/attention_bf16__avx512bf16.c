@@ -19,7 +19,7 @@ static inline __m512i pair_at(const uint16_t *p)
     return _mm512_set1_epi32(pair);
 }
 
-#include "cpu/kern/x86/tile_avx512.inc"
+#include "cpu/kern/x86/tile_avx512.h"
 
 static const struct oz_gemm_kernel micro = {.mr = TILE_MR,
                                             .nr = TILE_NR,

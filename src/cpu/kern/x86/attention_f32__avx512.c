@@ -2,14 +2,7 @@
 #include "cpu/kern/x86/vec_avx512.h"
 
 #include "cpu/kern/x86/attention_vec.h"
-
-typedef float tile_element;
-typedef vf vx;
-#define TILE_KR 1
-#define TILE_LOAD(at) v_load(b + (at))
-#define TILE_BROADCAST(at) v_set(a[at])
-#define TILE_MULTIPLY(c, x, y) v_fma(x, y, c)
-#include "cpu/kern/x86/tile_avx512.inc"
+#include "cpu/kern/x86/tile_avx512.h"
 
 static const struct oz_gemm_kernel micro = {.mr = TILE_MR,
                                             .nr = TILE_NR,

@@ -1,6 +1,6 @@
 /*
  * cpu/kern/x86/attention_vec.h: what a tier gives to attention (cpu/attention.h), over vec_avx2.h or
- * vec_avx512.h. A unit whose packed elements are bf16 defines OZ_ATTENTION_BF16; it expands
+ * vec_avx512.h. A unit for packed bf16 defines OZ_ATTENTION_BF16 as 1 (else they are f32), and expands
  * OZ_ATTENTION_ENTRY.
  *
  * Elements times kr are always 4 bytes, so that keys are packed by transposing 4-byte words.
@@ -13,9 +13,13 @@
 
 #include "cpu/attention.h"
 
+#ifndef OZ_ATTENTION_BF16
+#define OZ_ATTENTION_BF16 0
+#endif
+
 /* ---- elements ---- */
 
-#if defined(OZ_ATTENTION_BF16)
+#if OZ_ATTENTION_BF16
 typedef uint16_t att_element;
 static inline void att_put(att_element *p, vf x) /* denormals become 0, as products take them */
 {
@@ -55,7 +59,7 @@ static inline void att_load_f32(const float *from, int64_t count, att_element *t
 
 static inline void att_load_bf16(const uint16_t *from, int64_t count, att_element *to)
 {
-#if defined(OZ_ATTENTION_BF16)
+#if OZ_ATTENTION_BF16
     memcpy(to, from, (size_t)count * sizeof *to);
 #else
     float lanes[OZ_VL];
@@ -142,7 +146,7 @@ static inline void att_pack_keys(const void *rows, int64_t depth, void *panel)
 /* Copies ATT_KR rows of a panel's features, interleaved. */
 static inline void att_pack_step(const att_element *rows, int64_t features, att_element *dst)
 {
-#if defined(OZ_ATTENTION_BF16)
+#if OZ_ATTENTION_BF16
     for (int64_t f = 0; f < ATT_NR; f += 16) {
         __m256i even = _mm256_loadu_si256((const __m256i *)(const void *)(rows + f));
         __m256i odd = _mm256_loadu_si256((const __m256i *)(const void *)(rows + features + f));

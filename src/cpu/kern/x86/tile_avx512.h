@@ -1,7 +1,8 @@
 /*
- * cpu/kern/x86/tile_avx512.inc: a micro-kernel of 12 rows by 32 columns (cpu/gemm.h), 24 accumulators.
- * Before it a unit defines TILE_KR, TILE_LOAD(at) (16 columns of the panel b, as the products take
- * them), TILE_BROADCAST(at) (kr elements of a in every lane) and TILE_MULTIPLY(c, x, y).
+ * cpu/kern/x86/tile_avx512.h: a micro-kernel of 12 rows by 32 columns (cpu/gemm.h), 24 accumulators.
+ * f32, unless a unit defines before it tile_element, vx, TILE_KR, TILE_LOAD(at) (16 columns of the
+ * panel b, as the products take them), TILE_BROADCAST(at) (kr elements of a in every lane) and
+ * TILE_MULTIPLY(c, x, y).
  *
  * The accumulators are named variables: GCC keeps an array of vectors on the stack.
  */
@@ -9,6 +10,15 @@
 #define OZ_CPU_KERN_X86_TILE_AVX512_H
 
 #include <stdbool.h>
+
+#ifndef TILE_KR
+typedef float tile_element;
+typedef vf vx;
+#define TILE_KR 1
+#define TILE_LOAD(at) v_load(b + (at))
+#define TILE_BROADCAST(at) v_set(a[at])
+#define TILE_MULTIPLY(c, x, y) v_fma(x, y, c)
+#endif
 
 #define TILE_MR 12
 #define TILE_NR 32
