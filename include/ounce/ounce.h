@@ -67,7 +67,8 @@ struct oz_engine_options {
     size_t struct_size;
 
     /* A folder in the diffusers layout. NULL or "": the bundled emoji model, looked for in
-     * $OUNCE_MODELS, then in the data folder relative to the program, then in the build tree. */
+     * $OUNCE_MODELS, then in the data folder relative to the program (installed or in the build
+     * tree), then in the data folder that the library was configured with. */
     const char *model;
 
     const char *device;          /* "cpu" (default) */
@@ -158,13 +159,14 @@ OZ_API int32_t oz_image_height(const struct oz_image *image);
 OZ_API const uint8_t *oz_image_pixels(const struct oz_image *image);
 /* Before rounding: [3, height, width] f32 in 0..1; borrowed from the image. */
 OZ_API const float *oz_image_floats(const struct oz_image *image);
-/* The request that made it, as a JSON object (prompt, negative_prompt, width, height, steps, scale,
+/* The request that made it, as a JSON object (prompt, negative_prompt, width, height,
+ * num_inference_steps, true_cfg_scale,
  * seed, model, version); borrowed. Empty string for images not made by oz_image_generate. */
 OZ_API const char *oz_image_metadata(const struct oz_image *image);
 
 struct oz_png_options {
     size_t struct_size;
-    int32_t no_metadata; /* nonzero: the request is not embedded (tEXt "ounce") */
+    int32_t no_metadata; /* nonzero: the request is not embedded (a text chunk "ounce") */
 };
 OZ_API void oz_png_options_init(struct oz_png_options *options, size_t struct_size);
 #define oz_png_options_default(options) oz_png_options_init((options), sizeof *(options))
@@ -271,6 +273,39 @@ OZ_API void oz_bench_options_init(struct oz_bench_options *options, size_t struc
 OZ_API OZ_MUST_USE enum oz_status oz_bench_kernels(const struct oz_bench_options *options,
                                                    oz_write_fn write, void *ctx,
                                                    struct oz_error *err);
+
+/* ---- not stable yet: define OZ_UNSTABLE to see it, and expect it to change ---- */
+
+#ifdef OZ_UNSTABLE
+
+struct oz_random_options {
+    size_t struct_size;
+    const char *like; /* whose sizes: "emoji" (NULL too) or "qwen-image" */
+
+    /* 0: as `like` has it. Features in a head: a multiple of 4. */
+    int32_t layers, heads, head_dim; /* of the transformer */
+    int32_t text_layers, vae_base_dim;
+
+    uint64_t seed;           /* default 42 */
+    int64_t max_shard_bytes; /* of a weights file; 0: 4 GiB */
+    oz_progress_fn progress; /* NULL: none; OZ_STAGE_WRITE */
+    void *progress_ctx;
+};
+OZ_API void oz_random_options_init(struct oz_random_options *options, size_t struct_size);
+#define oz_random_options_default(options) oz_random_options_init((options), sizeof *(options))
+
+/*
+ * Writes a model of the Qwen-Image family with random weights (bf16) into a folder, in the diffusers
+ * layout, with the bundled model's tokenizer. Values depend on the seed and the parameters' names
+ * alone; weights are N(0, 1) / sqrt(fan-in), norms 1, biases 0.02 N(0, 1), so that activations stay of
+ * order one. Holds one buffer of values.
+ * OZ_ERR_ARG: a size that the family does not have, or the folder holds a model already; OZ_ERR_IO;
+ * OZ_ERR_NO_MODEL: the bundled model is missing; OZ_ERR_NOMEM; OZ_ERR_CANCELLED.
+ */
+OZ_API OZ_MUST_USE enum oz_status
+oz_model_random(const char *folder, const struct oz_random_options *options, struct oz_error *err);
+
+#endif
 
 #ifdef __cplusplus
 }

@@ -85,6 +85,17 @@ static void print_tensor(struct oz_buf *b, const struct oz_match *m, int64_t ind
     oz_buf_puts(b, "\n");
 }
 
+/* Has a rule before this one its name? */
+static bool named_before(const struct oz_layer_table *t, int32_t rule)
+{
+    for (int32_t i = 0; i < rule; i++) {
+        if (strcmp(t->ignores[i].name, t->ignores[rule].name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Consumed tensors by role, and ignored ones by rule. */
 static void print_consumers(struct oz_buf *b, const struct oz_match *m)
 {
@@ -106,8 +117,11 @@ static void print_consumers(struct oz_buf *b, const struct oz_match *m)
     for (int32_t r = 0; r < m->table->ignore_count; r++) {
         const struct oz_ignore *rule = &m->table->ignores[r];
         struct sums s = {0};
+        if (named_before(m->table, r)) {
+            continue; /* several patterns of one rule are one line */
+        }
         for (int64_t i = 0; i < oz_ckpt_count(m->ckpt); i++) {
-            if (m->tensor_rule[i] == rule) {
+            if (m->tensor_rule[i] != NULL && strcmp(m->tensor_rule[i]->name, rule->name) == 0) {
                 add(&s, oz_ckpt_tensor(m->ckpt, i));
             }
         }

@@ -149,9 +149,16 @@ enum oz_status oz_file_writer_open(struct oz_file_writer *w, const char *path, s
 {
     static atomic_uint serial;
     struct stat st;
+    bool replaces = stat(path, &st) == 0;
+    *w = (struct oz_file_writer){.fd = -1};
+    if (replaces && !S_ISREG(st.st_mode)) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s: it is not a regular file.", path);
+    }
     size_t n = strlen(path) + 40;
     *w = (struct oz_file_writer){.fd = -1, .path = oz_strdup(path), .temporary = oz_alloc(n)};
     if (w->path == NULL || w->temporary == NULL) {
+        oz_free(w->temporary); /* it names nothing yet */
+        w->temporary = NULL;
         oz_file_writer_deinit(w);
         return OZ_FAIL_NOMEM(err, "a file name");
     }
@@ -165,7 +172,7 @@ enum oz_status oz_file_writer_open(struct oz_file_writer *w, const char *path, s
         oz_file_writer_deinit(w);
         return OZ_FAIL(err, OZ_ERR_IO, "Cannot write beside %s: %s.", path, strerror(error));
     }
-    if (stat(path, &st) == 0) {
+    if (replaces) {
         (void)fchmod(w->fd, st.st_mode & 07777);
     }
     return OZ_OK;

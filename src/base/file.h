@@ -60,7 +60,8 @@ OZ_MUST_USE enum oz_status oz_file_copy(const char *from, const char *to, size_t
 
 /*
  * Writes bytes to a temporary file beside path, flushes it, and renames it onto path; on failure
- * removes it and leaves path as it was. Keeps the permissions of a file that is replaced.
+ * removes it and leaves path as it was. Keeps the permissions of a file that is replaced; what is
+ * there and is no regular file (a folder, a device, a pipe) is refused, for it would be replaced.
  */
 OZ_MUST_USE enum oz_status oz_file_write(const char *path, const void *data, size_t bytes,
                                          struct oz_error *err);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static oz_log_fn sink;
 static void *sink_ctx;
@@ -49,13 +51,20 @@ void oz_log(enum oz_log_level level, const char *topic, const char *format, ...)
         return;
     }
     char line[2048];
+    char *whole = NULL; /* of a longer line: lists of names must arrive whole */
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(line, sizeof line, format, args);
+    int n = vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    if (n >= (int)sizeof line && (whole = oz_alloc((size_t)n + 1)) != NULL) {
+        va_start(args, format);
+        (void)vsnprintf(whole, (size_t)n + 1, format, args);
+        va_end(args);
+    }
     pthread_mutex_lock(&lock);
     if (sink != NULL) {
-        sink(sink_ctx, level, topic, line);
+        sink(sink_ctx, level, topic, whole != NULL ? whole : line);
     }
     pthread_mutex_unlock(&lock);
+    oz_free(whole);
 }

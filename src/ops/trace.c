@@ -57,8 +57,11 @@ void oz_trace_add(struct oz_trace *t, enum oz_op op, const char *label, int64_t 
     struct event *e = &t->events[t->count++];
     *e = (struct event){.begin = begin, .end = end, .rows = rows, .cols = cols, .op = op};
     size_t n = strlen(label);
-    (void)snprintf(e->label, sizeof e->label, "%s",
-                   n < LABEL_BYTES ? label : label + n - (LABEL_BYTES - 1));
+    size_t first = n < LABEL_BYTES ? 0 : n - (LABEL_BYTES - 1);
+    while (((unsigned char)label[first] & 0xC0) == 0x80) {
+        first++; /* not inside a UTF-8 sequence */
+    }
+    (void)snprintf(e->label, sizeof e->label, "%s", label + first);
 }
 
 enum oz_status oz_trace_finish(struct oz_trace **trace, struct oz_error *err)

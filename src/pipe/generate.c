@@ -390,9 +390,7 @@ static enum oz_status init_batch(struct run *r)
     OZ_TRY(oz_batch_init(&r->batch, r->p, r->max_batch, image_rows * r->max_batch,
                          text_rows * r->max_batch, r->err));
     r->batch.mod = &r->mod;
-    r->batch.hooks = r->args->hooks != NULL && r->args->hooks->batch.prediction != NULL
-                         ? &r->args->hooks->batch
-                         : NULL;
+    r->batch.hooks = r->args->hooks != NULL ? &r->args->hooks->batch : NULL;
     return OZ_OK;
 }
 
