@@ -74,15 +74,18 @@ static double scalar_s8(int64_t count)
 static uint64_t scalar_read(const void *memory, int64_t bytes)
 {
     const uint64_t *p = memory;
+    int64_t quarter = bytes / 32;
     uint64_t a = 0;
     uint64_t b = 0;
     uint64_t c = 0;
     uint64_t d = 0;
-    for (int64_t i = 0; i < bytes / 8; i += 4) {
-        a |= p[i];
-        b |= p[i + 1];
-        c |= p[i + 2];
-        d |= p[i + 3];
+    for (int64_t i = 0; i < quarter; i += 8) {
+        for (int64_t j = i; j < i + 8; j += 2) {
+            a |= p[j] | p[j + 1];
+            b |= p[quarter + j] | p[quarter + j + 1];
+            c |= p[2 * quarter + j] | p[2 * quarter + j + 1];
+            d |= p[3 * quarter + j] | p[3 * quarter + j + 1];
+        }
     }
     return a | b | c | d;
 }
@@ -144,18 +147,20 @@ static read_fn find_read(uint32_t mask, enum oz_tier tier)
 
 /* ---- measuring ---- */
 
-/* Rounds that take about a fiftieth of the time; then the best of what fits. */
+#define SLICE 5e-4 /* seconds: short, so that some are not interrupted */
+
+/* Rounds that take about a slice; then the best of what fits. */
 static double measure_compute(compute_fn fn, double seconds)
 {
     int64_t count = 1 << 10;
     double best = 0;
     double start = oz_clock_seconds();
     double took = 0;
-    while (took < seconds / 50 && count < INT64_C(1) << 40) {
+    while (took < SLICE && count < INT64_C(1) << 40) {
         double t = oz_clock_seconds();
         (void)fn(count);
         took = oz_clock_seconds() - t;
-        count *= took < seconds / 50 ? 2 : 1;
+        count *= took < SLICE ? 2 : 1;
     }
     do {
         double t = oz_clock_seconds();
@@ -167,16 +172,16 @@ static double measure_compute(compute_fn fn, double seconds)
 
 #define READ_BYTES \
     (INT64_C(512) << 20) /* for all threads: beyond the last cache of most machines */
-#define READ_PIECE (INT64_C(8) << 20)
+#define READ_PIECE (INT64_C(16) << 20)
 
-/* Pieces one after the other, over and over; the best rate of four in a row. */
+/* Pieces one after the other, over and over; the best rate of one. */
 static double measure_read(read_fn fn, const uint8_t *memory, int64_t bytes, double seconds)
 {
     double best = 0;
     uint64_t held = 0;
     double start = oz_clock_seconds();
     int64_t at = 0;
-    int64_t run = 4 * READ_PIECE < bytes ? 4 * READ_PIECE : bytes;
+    int64_t run = READ_PIECE < bytes ? READ_PIECE : bytes;
     do {
         double t = oz_clock_seconds();
         held |= fn(memory + at, run);

@@ -39,8 +39,8 @@ double oz_cpu_ceiling_pool(struct oz_pool *pool, enum oz_tier tier, enum oz_ceil
                            double seconds);
 
 /* The loops, one for each tier and kind, in kern/x86/ceiling__<tier>.c: `count` rounds, operations
- * done. READ: `bytes` bytes, a multiple of 256, are read; what they held is returned, so that the
- * reading is not in vain. */
+ * done. READ: `bytes` bytes, a multiple of 1024, are read as four streams; what they held is
+ * returned, so that the reading is not in vain. */
 double oz_ceiling_f32__avx2(int64_t count);
 double oz_ceiling_s8__avx2(int64_t count);
 uint64_t oz_ceiling_read__avx2(const void *memory, int64_t bytes);

@@ -47,20 +47,28 @@ double oz_ceiling_s8__avx2(int64_t count)
     return _mm256_cvtsi256_si32(t) != 0 ? 2.0 * 32 * COUNT * (double)count : 0;
 }
 
+/* Two vectors, a line, of a stream. */
+#define LINE(s, p) \
+    s = _mm256_or_si256(s, _mm256_or_si256(_mm256_loadu_si256(p), _mm256_loadu_si256((p) + 1)))
+#define AHEAD 1024 /* bytes */
+
 uint64_t oz_ceiling_read__avx2(const void *memory, int64_t bytes)
 {
     const __m256i *p = memory;
+    int64_t quarter = bytes / 128;
     __m256i a = _mm256_setzero_si256();
     __m256i b = a;
     __m256i c = a;
     __m256i d = a;
-    for (int64_t i = 0; i < bytes / 32; i += 4) {
-        _mm_prefetch((const char *)(p + i + 64), _MM_HINT_T0);
-        _mm_prefetch((const char *)(p + i + 66), _MM_HINT_T0);
-        a = _mm256_or_si256(a, _mm256_loadu_si256(p + i));
-        b = _mm256_or_si256(b, _mm256_loadu_si256(p + i + 1));
-        c = _mm256_or_si256(c, _mm256_loadu_si256(p + i + 2));
-        d = _mm256_or_si256(d, _mm256_loadu_si256(p + i + 3));
+    for (const __m256i *end = p + quarter; p < end; p += 2) {
+        _mm_prefetch((const char *)p + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + quarter) + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + 2 * quarter) + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + 3 * quarter) + AHEAD, _MM_HINT_T0);
+        LINE(a, p);
+        LINE(b, p + quarter);
+        LINE(c, p + 2 * quarter);
+        LINE(d, p + 3 * quarter);
     }
     a = _mm256_or_si256(_mm256_or_si256(a, b), _mm256_or_si256(c, d));
     return (uint64_t)(_mm256_extract_epi64(a, 0) | _mm256_extract_epi64(a, 1) |

@@ -4,11 +4,9 @@
 #include "cpu/ceiling.h"
 
 /* Zeros that the compiler takes to differ: it would make one sum of equal ones. */
-#define EACH(X)                                                                                   \
-    X(0)                                                                                          \
-    X(1)                                                                                          \
-    X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) \
-        X(19) X(20) X(21) X(22) X(23)
+#define LOW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define HIGH(X) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
+#define EACH(X) LOW(X) HIGH(X)
 #define COUNT 24
 
 #define ZERO_PS(i)                     \
@@ -49,22 +47,26 @@ double oz_ceiling_s8__avx512(int64_t count)
     return _mm_cvtsi128_si32(_mm512_castsi512_si128(t)) != 0 ? 2.0 * 64 * COUNT * (double)count : 0;
 }
 
+#define LINE(s, p) s = _mm512_or_si512(s, _mm512_loadu_si512(p))
+#define AHEAD 1024 /* bytes */
+
 uint64_t oz_ceiling_read__avx512(const void *memory, int64_t bytes)
 {
     const __m512i *p = memory;
+    int64_t quarter = bytes / 256;
     __m512i a = _mm512_setzero_si512();
     __m512i b = a;
     __m512i c = a;
     __m512i d = a;
-    for (int64_t i = 0; i < bytes / 64; i += 4) {
-        _mm_prefetch((const char *)(p + i + 32), _MM_HINT_T0);
-        _mm_prefetch((const char *)(p + i + 33), _MM_HINT_T0);
-        _mm_prefetch((const char *)(p + i + 34), _MM_HINT_T0);
-        _mm_prefetch((const char *)(p + i + 35), _MM_HINT_T0);
-        a = _mm512_or_si512(a, _mm512_loadu_si512(p + i));
-        b = _mm512_or_si512(b, _mm512_loadu_si512(p + i + 1));
-        c = _mm512_or_si512(c, _mm512_loadu_si512(p + i + 2));
-        d = _mm512_or_si512(d, _mm512_loadu_si512(p + i + 3));
+    for (const __m512i *end = p + quarter; p < end; p++) {
+        _mm_prefetch((const char *)p + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + quarter) + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + 2 * quarter) + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + 3 * quarter) + AHEAD, _MM_HINT_T0);
+        LINE(a, p);
+        LINE(b, p + quarter);
+        LINE(c, p + 2 * quarter);
+        LINE(d, p + 3 * quarter);
     }
     a = _mm512_or_si512(_mm512_or_si512(a, b), _mm512_or_si512(c, d));
     return (uint64_t)_mm512_reduce_or_epi64(a);

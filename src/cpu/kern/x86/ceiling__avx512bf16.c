@@ -3,11 +3,9 @@
 
 #include "cpu/ceiling.h"
 
-#define EACH(X)                                                                                   \
-    X(0)                                                                                          \
-    X(1)                                                                                          \
-    X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) \
-        X(19) X(20) X(21) X(22) X(23)
+#define LOW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define HIGH(X) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
+#define EACH(X) LOW(X) HIGH(X)
 #define COUNT 24
 
 #define ZERO(i) __m512 s##i = _mm512_setzero_ps();
