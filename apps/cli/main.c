@@ -56,6 +56,18 @@ static const struct command commands[] = {
      "  ounce bench --num-inference-steps 10\n"
      "  ounce bench --kernels linear --json > before.json\n"
      "  ounce bench --kernels linear --against before.json\n"},
+    {"random-model", COMMAND_RANDOM_MODEL, cli_random_model,
+     "random-model --output FOLDER [options]", "write a model with random weights, of any size",
+     "A complete folder in the diffusers layout, with the bundled model's tokenizer, for measuring "
+     "and\n"
+     "testing on shapes of real models. Weights are N(0, 1) / sqrt(fan-in) in bf16, norms 1, "
+     "biases\n"
+     "small: activations stay of order one. Values depend on the seed and the parameters' names "
+     "alone.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce random-model -o tiny --layers 2 --heads 2\n"
+     "  ounce random-model -o wide --like qwen-image --layers 2 --text-layers 2\n"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

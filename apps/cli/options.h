@@ -15,6 +15,7 @@ enum {
     COMMAND_INSPECT = 4,
     COMMAND_KERNELS = 8,
     COMMAND_BENCH = 16,
+    COMMAND_RANDOM_MODEL = 32,
 };
 
 struct text_list {

@@ -275,6 +275,39 @@ OZ_API OZ_MUST_USE enum oz_status oz_bench_kernels(const struct oz_bench_options
                                                    oz_write_fn write, void *ctx,
                                                    struct oz_error *err);
 
+/* ---- not stable yet: define OZ_UNSTABLE to see it, and expect it to change ---- */
+
+#ifdef OZ_UNSTABLE
+
+struct oz_random_options {
+    size_t struct_size;
+    const char *like; /* whose sizes: "emoji" (NULL too) or "qwen-image" */
+
+    /* 0: as `like` has it. Features in a head: a multiple of 4. */
+    int32_t layers, heads, head_dim; /* of the transformer */
+    int32_t text_layers, vae_base_dim;
+
+    uint64_t seed;           /* default 42 */
+    int64_t max_shard_bytes; /* of a weights file; 0: 4 GiB */
+    oz_progress_fn progress; /* NULL: none; OZ_STAGE_WRITE */
+    void *progress_ctx;
+};
+OZ_API void oz_random_options_init(struct oz_random_options *options, size_t struct_size);
+#define oz_random_options_default(options) oz_random_options_init((options), sizeof *(options))
+
+/*
+ * Writes a model of the Qwen-Image family with random weights (bf16) into a folder, in the diffusers
+ * layout, with the bundled model's tokenizer. Values depend on the seed and the parameters' names
+ * alone; weights are N(0, 1) / sqrt(fan-in), norms 1, biases 0.02 N(0, 1), so that activations stay of
+ * order one. Holds one buffer of values.
+ * OZ_ERR_ARG: a size that the family does not have, or the folder holds a model already; OZ_ERR_IO;
+ * OZ_ERR_NO_MODEL: the bundled model is missing; OZ_ERR_NOMEM; OZ_ERR_CANCELLED.
+ */
+OZ_API OZ_MUST_USE enum oz_status
+oz_model_random(const char *folder, const struct oz_random_options *options, struct oz_error *err);
+
+#endif
+
 #ifdef __cplusplus
 }
 #endif
