@@ -20,6 +20,9 @@
  * and for each thread the queries, sums and scores of a block (at most 430 KiB). A unit takes
  * keys * 2 * head_dim elements: 4.3 MB for 4160 keys of 128 in f32, so 24 such heads pass in waves of
  * three.
+ *
+ * NEEDSWORK: a sequence with one or two queries over many keys (decoding) packs all its keys for few
+ * products; a kernel that reads pages as they lie, chosen by the sequence's own rows, would pay there.
  */
 #ifndef OZ_CPU_ATTENTION_H
 #define OZ_CPU_ATTENTION_H
