@@ -10,6 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "cpu/bench.h"
+#include "cpu/describe.h"
 #include "cpu/kernel.h"
 #include "cpu/plan.h"
 #include "dev/backends.h"
@@ -273,6 +275,8 @@ enum oz_status oz_cpu_open(struct oz_device **out, uint32_t flags, struct oz_poo
         .record = queue_record,
         .await = queue_await,
         .event_destroy = event_destroy,
+        .describe = oz_cpu_describe,
+        .bench = oz_cpu_bench,
         .close = device_close,
     };
     *out = dev;

@@ -148,7 +148,7 @@ static void run_sums(int64_t m, struct shape s, enum oz_dtype stored)
         struct operands o = make(m, s.n, s.k, stored);
         kern_run(OZ_OP_LINEAR, &(struct oz_linear_args){.x = o.x, .w = &o.w, .out = o.out});
         check_sums(&o);
-        kern_release();
+        kern_forget();
     }
 }
 
@@ -217,7 +217,7 @@ static void rows_alone(int64_t n, int64_t k, enum oz_dtype stored, enum oz_dtype
             check_part(&w, out, places[j], counts[i], threads[(i + j) % 3]);
         }
     }
-    kern_release();
+    kern_forget();
 }
 
 static void rows_of_kernel(void)
@@ -260,7 +260,7 @@ static void special(int64_t m, float value, bool in_weight)
             assert_true(!hit ? isfinite(y) : isnan(value) ? isnan(y) : isinf(y));
         }
     }
-    kern_release();
+    kern_forget();
 }
 
 static void specials_of_kernel(void)

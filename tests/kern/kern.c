@@ -48,18 +48,6 @@ static void *aligned(size_t bytes)
 
 /* ---- set-up ---- */
 
-/* The devices anew, with a kernel of the lists before all others of its operator. */
-static void open_devices(const char *kernel)
-{
-    struct oz_error err;
-    for (int i = 0; i < 3; i++) {
-        oz_device_close(&devices[i]);
-        if (oz_cpu_open(&devices[i], 0, pools[i], getenv("OUNCE_CPU"), kernel, &err) != OZ_OK) {
-            fail_msg("%s", err.message);
-        }
-    }
-}
-
 int kern_setup(void **state)
 {
     const char *text = getenv("OUNCE_SEED");
@@ -70,17 +58,28 @@ int kern_setup(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(oz_pool_create(&pools[i], thread_counts[i], NULL), OZ_OK);
     }
-    open_devices(NULL);
+    kern_force(NULL);
     return 0;
 }
 
-void kern_release(void)
+void kern_forget(void)
 {
     for (size_t i = 0; i < loose_count; i++) {
         free(loose[i]);
     }
     loose_count = 0;
     blocks = NULL;
+}
+
+void kern_force(const char *kernel)
+{
+    struct oz_error err;
+    for (int i = 0; i < 3; i++) {
+        oz_device_close(&devices[i]);
+        if (oz_cpu_open(&devices[i], 0, pools[i], getenv("OUNCE_CPU"), kernel, &err) != OZ_OK) {
+            fail_msg("%s", err.message);
+        }
+    }
 }
 
 int kern_teardown(void **state)
@@ -90,7 +89,7 @@ int kern_teardown(void **state)
         oz_device_close(&devices[i]);
         oz_pool_destroy(&pools[i]);
     }
-    kern_release();
+    kern_forget();
     return 0;
 }
 
@@ -117,9 +116,9 @@ static void take_turn(const struct oz_cpu_kernel *k, void (*body)(void))
     plans_in_turn[0] = (struct oz_param_plan){.kernel = k, .stored = OZ_DTYPE_F32};
     plans_in_turn[1] = (struct oz_param_plan){.kernel = k, .stored = OZ_DTYPE_BF16};
     body();
-    kern_release();
+    kern_forget();
     in_turn = NULL;
-    open_devices(NULL);
+    kern_force(NULL);
 }
 
 /* A kernel that is in no list. */
@@ -141,7 +140,7 @@ void kern_each(enum oz_op op, void (*body)(void))
         if (tiers & (1U << (*k)->tier) &&
             (tier == NULL || strcmp(tier, oz_tier_name((*k)->tier)) == 0)) {
             print_message("%s\n", (*k)->name);
-            open_devices((*k)->name);
+            kern_force((*k)->name);
             take_turn(*k, body);
         }
     }

@@ -27,10 +27,15 @@
 /* Setup and teardown of a test: devices, seed; frees every block. */
 int kern_setup(void **state);
 int kern_teardown(void **state);
+/* Frees every block so far: for tests of many problems. */
+void kern_forget(void);
 #define KERN_TEST(fn) cmocka_unit_test_setup_teardown(fn, kern_setup, kern_teardown)
 
 /* A device of 1, 2 or 5 threads. */
 struct oz_device *kern_device(int threads);
+/* Opens the devices anew with one kernel before all others of its operator (NULL: as they were). */
+void kern_force(const char *kernel);
+
 /*
  * body with one kernel of an operator after the other before all others: those of the tier that
  * OUNCE_CPU names, else all that this processor can run; for linear and conv the AMX kernel over
@@ -39,7 +44,6 @@ struct oz_device *kern_device(int threads);
  */
 void kern_each(enum oz_op op, void (*body)(void));
 const struct oz_cpu_kernel *kern_kernel(void);
-void kern_release(void); /* frees all blocks */
 
 uint64_t kern_random(void);
 int64_t kern_below(int64_t n); /* [0, n) */

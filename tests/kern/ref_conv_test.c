@@ -185,9 +185,9 @@ static void options(void **state)
 static void all_of_one_kernel(void)
 {
     pictures(NULL);
-    kern_release();
+    kern_forget();
     clips(NULL);
-    kern_release();
+    kern_forget();
     options(NULL);
 }
 

@@ -105,7 +105,7 @@ static void sizes(void **state)
             p.x = p.w = p.out = OZ_DTYPE_F32;
             p.bias = kern_coin();
             check(&p);
-            kern_release();
+            kern_forget();
         }
     }
 }
@@ -121,7 +121,7 @@ static void formats(void **state)
         check(&p);
         p.residual = p.gate = p.index = true;
         check(&p);
-        kern_release();
+        kern_forget();
     }
 }
 
@@ -135,7 +135,7 @@ static void epilogues(void **state)
         for (int fn = OZ_FN_NONE; fn <= OZ_FN_SIGMOID; fn++) {
             p.fn = (enum oz_fn)fn;
             check(&p);
-            kern_release();
+            kern_forget();
         }
     }
     p.fn = OZ_FN_NONE;
