@@ -19,7 +19,10 @@ const struct command *cli_command_named(const char *name);
 const struct command *cli_command_of(unsigned bit);
 void cli_command_help(const struct command *command);
 
+enum oz_status cli_bench(int argc, char **argv);
 enum oz_status cli_generate(int argc, char **argv);
 enum oz_status cli_inspect(int argc, char **argv);
+enum oz_status cli_kernels(int argc, char **argv);
+enum oz_status cli_random_model(int argc, char **argv);
 
 #endif

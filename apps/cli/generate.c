@@ -5,6 +5,7 @@
  */
 #include <ounce/ounce.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "command.h"
 #include "interrupt.h"
@@ -110,7 +111,7 @@ static enum oz_status job_open(struct job *job, struct oz_error *err)
     oz_engine_options_default(&options);
     options.model = s->model;
     options.device = s->device;
-    options.precision = OZ_PRECISION_F32; /* the one choice of --precision */
+    options.precision = strcmp(s->precision, "f32") == 0 ? OZ_PRECISION_F32 : OZ_PRECISION_BF16;
     options.threads = s->threads;
     options.max_batch = TOGETHER;
     options.log = cli_log;

@@ -5,12 +5,6 @@
 #include "messages.h"
 #include "options.h"
 
-static int write_stdout(void *ctx, const char *text, size_t bytes)
-{
-    (void)ctx;
-    return !cli_print(text, bytes);
-}
-
 enum oz_status cli_inspect(int argc, char **argv)
 {
     struct settings settings;
@@ -23,14 +17,8 @@ enum oz_status cli_inspect(int argc, char **argv)
         oz_inspect_options_default(&options);
         options.json = settings.json;
         options.tensors = settings.tensors;
-        status = oz_model_inspect(settings.model, &options, write_stdout, NULL, &err);
-        /* Lost output is said first and alone: what the library makes of it is only its echo. */
-        enum oz_status flushed = cli_print_end();
-        if (flushed != OZ_OK) {
-            status = flushed;
-        } else if (status != OZ_OK) {
-            (void)cli_fail_with(&err);
-        }
+        status = oz_model_inspect(settings.model, &options, cli_write, NULL, &err);
+        status = cli_print_done(status, &err);
     }
     cli_settings_free(&settings);
     return status;

@@ -31,6 +31,43 @@ static const struct command commands[] = {
      "Examples:\n"
      "  ounce inspect\n"
      "  ounce inspect --json --tensors MODEL\n"},
+    {"kernels", COMMAND_KERNELS, cli_kernels, "kernels [options]",
+     "list the kernels of each operator, and what is usable here",
+     "The processor's tiers, then each operator's kernels, best first: name, tier, where its "
+     "tests\n"
+     "have run, and why it is not usable here. OUNCE_CPU and OUNCE_FORCE count.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce kernels\n"
+     "  OUNCE_CPU=avx2 ounce kernels --json\n"},
+    {"bench", COMMAND_BENCH, cli_bench,
+     "bench [MODEL] [options], or ounce bench --kernels [FILTER] [options]",
+     "measure a model, or each kernel against the machine's limits",
+     "With a MODEL, or without one for the bundled emoji model: the times of loading, text, a "
+     "step,\n"
+     "decoding and all together, for a size and a number of steps; each repeat opens the model "
+     "anew.\n"
+     "With --kernels: the rate of each kernel over shapes of real models, as a share of what the\n"
+     "machine can do at most, measured in the same run. FILTER is words with commas between; each\n"
+     "must be a part of an operator's, a kernel's or a shape's name. The largest shapes (m4096,\n"
+     "s4160) are measured only when a word names them.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce bench --num-inference-steps 10\n"
+     "  ounce bench --kernels linear --json > before.json\n"
+     "  ounce bench --kernels linear --against before.json\n"},
+    {"random-model", COMMAND_RANDOM_MODEL, cli_random_model,
+     "random-model --output FOLDER [options]", "write a model with random weights, of any size",
+     "A complete folder in the diffusers layout, with the bundled model's tokenizer, for measuring "
+     "and\n"
+     "testing on shapes of real models. Weights are N(0, 1) / sqrt(fan-in) in bf16, norms 1, "
+     "biases\n"
+     "small: activations stay of order one. Values depend on the seed and the parameters' names "
+     "alone.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce random-model -o tiny --layers 2 --heads 2\n"
+     "  ounce random-model -o wide --like qwen-image --layers 2 --text-layers 2\n"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -68,7 +105,7 @@ static void print_usage(void)
                      "Usage: ounce COMMAND [options]\n\nCommands:\n",
                      oz_version());
     for (size_t i = 0; i < COMMANDS; i++) {
-        (void)cli_printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+        (void)cli_printf("  %-13s %s\n", commands[i].name, commands[i].summary);
     }
     (void)cli_printf("\nOptions:\n");
     cli_options_help(COMMAND_TOP);

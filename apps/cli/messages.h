@@ -42,4 +42,10 @@ bool cli_printf(const char *format, ...) OZ_PRINTF(1, 2);
  */
 enum oz_status cli_print_end(void);
 
+/* An oz_write_fn onto stdout; ctx is not looked at. */
+int cli_write(void *ctx, const char *text, size_t bytes);
+/* Ends the output of a library call that wrote with it, and says what went wrong: lost output first
+ * and alone, for what the library makes of it is only its echo. Returns the status to end with. */
+enum oz_status cli_print_done(enum oz_status status, const struct oz_error *err);
+
 #endif

@@ -13,6 +13,9 @@ enum {
     COMMAND_TOP = 1,
     COMMAND_GENERATE = 2,
     COMMAND_INSPECT = 4,
+    COMMAND_KERNELS = 8,
+    COMMAND_BENCH = 16,
+    COMMAND_RANDOM_MODEL = 32,
 };
 
 struct text_list {

@@ -19,6 +19,8 @@ static const struct {
     [OZ_STAGE_TEXT] = {"text", "prompts"},
     [OZ_STAGE_DENOISE] = {"denoise", "steps"},
     [OZ_STAGE_DECODE] = {"decode", "pictures"},
+    [OZ_STAGE_BENCH] = {"bench", "measurements"},
+    [OZ_STAGE_WRITE] = {"write", "MiB"},
 };
 
 void cli_progress_init(struct progress *progress, bool quiet)
@@ -55,8 +57,9 @@ static int terminal_columns(void)
 static void write_figures(char *text, size_t bytes, enum oz_stage stage, double done, double total,
                           double spent_s)
 {
-    double scale = stage == OZ_STAGE_LOAD ? 1.0 / (1024 * 1024) : 1;
-    int decimals = stage == OZ_STAGE_LOAD ? 1 : 0;
+    bool bytes_count = stage == OZ_STAGE_LOAD || stage == OZ_STAGE_WRITE;
+    double scale = bytes_count ? 1.0 / (1024 * 1024) : 1;
+    int decimals = bytes_count ? 1 : 0;
     int n = snprintf(text, bytes, "%.*f/%.*f %s", decimals, done * scale, decimals, total * scale,
                      stages[stage].unit);
     if (stage != OZ_STAGE_DENOISE || spent_s < settled_s || done <= 0) {

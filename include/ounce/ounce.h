@@ -24,16 +24,16 @@
  *  - ounce never exits, aborts or prints. It writes to files only where asked.
  *  - Strings are UTF-8, zero-terminated. Strings and structs that you pass are read during the call
  *    only, unless their comment says otherwise.
- *  - Options and requests begin with struct_size and are filled by their _default macro, which
- * tells the library the size that you compiled with: code built against an older header keeps
+ *  - Options and requests begin with struct_size and are filled by their _default macro. It tells
+ *    the library the size that you compiled with: code built against an older header keeps
  *    working. In an array all elements have the first one's struct_size. Zero or NULL in a member
  *    means "the model's own default", unless the member's comment says otherwise.
  *  - An engine may be used by one thread at a time, except for oz_engine_info, oz_engine_stats and
  *    oz_image_check, which may be called from any thread at any time. Different engines are
  *    independent; the log callback is the process's (the last engine opened sets it).
  *  - Everything that ends in _create, _open or comes back through an `out` pointer is yours to give
- *    back by the matching _destroy or _close, which accept NULL and pointers to NULL and leave
- * NULL. After a failure *out is NULL.
+ *    back by the matching _destroy or _close, which accept NULL and pointers to NULL, and
+ *    leave NULL. After a failure *out is NULL.
  */
 #ifndef OUNCE_OUNCE_H
 #define OUNCE_OUNCE_H
@@ -57,17 +57,22 @@ struct oz_engine;
 
 enum oz_precision {
     OZ_PRECISION_F32 = 1, /* f32 arithmetic; bf16 weights are widened exactly, on use */
+    /* bf16 weights are multiplied with activations rounded to bf16, f32 accumulation. Weights that
+     * are stored otherwise, and everything that is no product with a weight, are computed as with
+     * F32; so are bf16 weights where the device has no kernel for bf16 inputs. */
+    OZ_PRECISION_BF16 = 2,
 };
 
 struct oz_engine_options {
     size_t struct_size;
 
     /* A folder in the diffusers layout. NULL or "": the bundled emoji model, looked for in
-     * $OUNCE_MODELS, then in the data folder relative to the program, then in the build tree. */
+     * $OUNCE_MODELS, then in the data folder relative to the program (installed or in the build
+     * tree), then in the data folder that the library was configured with. */
     const char *model;
 
     const char *device;          /* "cpu" (default) */
-    enum oz_precision precision; /* default OZ_PRECISION_F32 */
+    enum oz_precision precision; /* default OZ_PRECISION_BF16 */
 
     /* Threads that compute. 0: as many as this process may use (affinity and cgroup quota). The
      * number never changes a result. */
@@ -152,15 +157,17 @@ OZ_API int32_t oz_image_width(const struct oz_image *image);
 OZ_API int32_t oz_image_height(const struct oz_image *image);
 /* RGB, 8 bits, [height, width, 3]; borrowed from the image. */
 OZ_API const uint8_t *oz_image_pixels(const struct oz_image *image);
-/* Before rounding: [3, height, width] f32 in 0..1; borrowed from the image. */
+/* Before rounding: [3, height, width] f32 in 0..1; borrowed from the image. NULL for images not made
+ * by oz_image_generate. */
 OZ_API const float *oz_image_floats(const struct oz_image *image);
-/* The request that made it, as a JSON object (prompt, negative_prompt, width, height, steps, scale,
+/* The request that made it, as a JSON object (prompt, negative_prompt, width, height,
+ * num_inference_steps, true_cfg_scale,
  * seed, model, version); borrowed. Empty string for images not made by oz_image_generate. */
 OZ_API const char *oz_image_metadata(const struct oz_image *image);
 
 struct oz_png_options {
     size_t struct_size;
-    int32_t no_metadata; /* nonzero: the request is not embedded (tEXt "ounce") */
+    int32_t no_metadata; /* nonzero: the request is not embedded (a text chunk "ounce") */
 };
 OZ_API void oz_png_options_init(struct oz_png_options *options, size_t struct_size);
 #define oz_png_options_default(options) oz_png_options_init((options), sizeof *(options))
@@ -215,6 +222,91 @@ OZ_API OZ_MUST_USE enum oz_status oz_model_inspect(const char *model,
                                                    const struct oz_inspect_options *options,
                                                    oz_write_fn write, void *ctx,
                                                    struct oz_error *err);
+
+/* ---- kernels ---- */
+
+/*
+ * Lists a device's kernels, operator by operator, best first: name, tier, where the kernel's tests
+ * have run, and why it is not usable here, where it is not; before that the tiers that the processor
+ * has. `device` as in oz_engine_options (NULL: "cpu"); OUNCE_CPU and OUNCE_FORCE count as in
+ * oz_engine_open. json: nonzero for one JSON document instead of a table for people.
+ * OZ_ERR_ARG: no such device, or OUNCE_CPU or OUNCE_FORCE name what does not exist;
+ * OZ_ERR_UNSUPPORTED: the device has no lists; OZ_ERR_IO: `write` stopped; OZ_ERR_NOMEM.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_kernels_describe(const char *device, int32_t json,
+                                                      oz_write_fn write, void *ctx,
+                                                      struct oz_error *err);
+
+struct oz_bench_options {
+    size_t struct_size;
+    const char *device; /* as in oz_engine_options */
+
+    /* Words with commas between; each must be a part of an operator's, a kernel's or a shape's name.
+     * NULL or "": all. The largest shapes are measured only when a word is a part of their own. */
+    const char *filter;
+
+    int32_t threads; /* 0: as many as this process may use */
+    int32_t samples; /* of each kernel and shape, 1 to 192, in three passes; 0: 9 */
+    int32_t json;    /* nonzero: one JSON document instead of a table for people */
+
+    /* A file that holds the JSON document of an earlier run with the same number of threads: the
+     * result then says what moved beyond the noise of both runs. NULL or "": none. */
+    const char *against;
+
+    /* With `against`: OZ_ERR_THRESHOLD when a kernel got slower beyond noise and by more than so many
+     * percent. Negative (default): never. */
+    double max_slowdown_percent;
+
+    oz_progress_fn progress; /* NULL: none */
+    void *progress_ctx;
+};
+OZ_API void oz_bench_options_init(struct oz_bench_options *options, size_t struct_size);
+#define oz_bench_options_default(options) oz_bench_options_init((options), sizeof *(options))
+
+/*
+ * Measures the device's kernels over shapes of real models, and for each the rate as a share of what
+ * the machine can do at most (multiply-adds, or reading memory), which is measured in the same run.
+ * Takes minutes. Then writes the result, all at once.
+ * OZ_ERR_ARG: a wrong option, or nothing matches the filter; OZ_ERR_UNSUPPORTED: the device has no
+ * lists; OZ_ERR_FORMAT, OZ_ERR_IO: `against`; OZ_ERR_THRESHOLD, after the result has been written;
+ * OZ_ERR_NOMEM; OZ_ERR_CANCELLED.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_bench_kernels(const struct oz_bench_options *options,
+                                                   oz_write_fn write, void *ctx,
+                                                   struct oz_error *err);
+
+/* ---- not stable yet: define OZ_UNSTABLE to see it, and expect it to change ---- */
+
+#ifdef OZ_UNSTABLE
+
+struct oz_random_options {
+    size_t struct_size;
+    const char *like; /* whose sizes: "emoji" (NULL too) or "qwen-image" */
+
+    /* 0: as `like` has it. Features in a head: a multiple of 4. */
+    int32_t layers, heads, head_dim; /* of the transformer */
+    int32_t text_layers, vae_base_dim;
+
+    uint64_t seed;           /* default 42 */
+    int64_t max_shard_bytes; /* of a weights file; 0: 4 GiB */
+    oz_progress_fn progress; /* NULL: none; OZ_STAGE_WRITE */
+    void *progress_ctx;
+};
+OZ_API void oz_random_options_init(struct oz_random_options *options, size_t struct_size);
+#define oz_random_options_default(options) oz_random_options_init((options), sizeof *(options))
+
+/*
+ * Writes a model of the Qwen-Image family with random weights (bf16) into a folder, in the diffusers
+ * layout, with the bundled model's tokenizer. Values depend on the seed and the parameters' names
+ * alone; weights are N(0, 1) / sqrt(fan-in), norms 1, biases 0.02 N(0, 1), so that activations stay of
+ * order one. Holds one buffer of values.
+ * OZ_ERR_ARG: a size that the family does not have, or the folder holds a model already; OZ_ERR_IO;
+ * OZ_ERR_NO_MODEL: the bundled model is missing; OZ_ERR_NOMEM; OZ_ERR_CANCELLED.
+ */
+OZ_API OZ_MUST_USE enum oz_status
+oz_model_random(const char *folder, const struct oz_random_options *options, struct oz_error *err);
+
+#endif
 
 #ifdef __cplusplus
 }

@@ -82,6 +82,8 @@ enum oz_stage {
     OZ_STAGE_TEXT = 1,    /* in prompts */
     OZ_STAGE_DENOISE = 2, /* in steps, summed over the pictures of the call */
     OZ_STAGE_DECODE = 3,  /* in pictures */
+    OZ_STAGE_BENCH = 4,   /* in measurements */
+    OZ_STAGE_WRITE = 5,   /* in bytes */
 };
 
 struct oz_progress {

@@ -33,8 +33,7 @@ enum oz_status oz_api_copy_options(void *dst, size_t dst_bytes, const void *src,
     return OZ_OK;
 }
 
-/* Fills as much of a caller's struct as it has room for. */
-static void fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes)
+void oz_api_fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes)
 {
     memset(dst, 0, dst_bytes);
     memcpy(dst, defaults, dst_bytes < bytes ? dst_bytes : bytes);
@@ -42,38 +41,40 @@ static void fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes
 }
 
 static const struct oz_engine_options engine_defaults = {
-    .struct_size = sizeof engine_defaults, .device = "cpu", .precision = OZ_PRECISION_F32};
+    .struct_size = sizeof engine_defaults, .device = "cpu", .precision = OZ_PRECISION_BF16};
 
 void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size)
 {
-    fill(options, struct_size, &engine_defaults, sizeof engine_defaults);
+    oz_api_fill(options, struct_size, &engine_defaults, sizeof engine_defaults);
 }
 
 void oz_image_request_init(struct oz_image_request *request, size_t struct_size)
 {
     const struct oz_image_request none = {0};
-    fill(request, struct_size, &none, sizeof none);
+    oz_api_fill(request, struct_size, &none, sizeof none);
 }
 
 void oz_png_options_init(struct oz_png_options *options, size_t struct_size)
 {
     const struct oz_png_options none = {0};
-    fill(options, struct_size, &none, sizeof none);
+    oz_api_fill(options, struct_size, &none, sizeof none);
 }
 
 void oz_inspect_options_init(struct oz_inspect_options *options, size_t struct_size)
 {
     const struct oz_inspect_options none = {0};
-    fill(options, struct_size, &none, sizeof none);
+    oz_api_fill(options, struct_size, &none, sizeof none);
 }
 
 /* ---- opening ---- */
 
 static enum oz_status check_options(const struct oz_engine_options *o, struct oz_error *err)
 {
-    if (o->precision != OZ_PRECISION_F32) {
-        return OZ_FAIL(err, OZ_ERR_ARG, "Precision %d does not exist; there is f32 (%d).",
-                       (int)o->precision, (int)OZ_PRECISION_F32);
+    if (o->precision != 0 && o->precision != OZ_PRECISION_F32 &&
+        o->precision != OZ_PRECISION_BF16) {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "Precision %d does not exist; there are f32 (%d) and bf16 (%d).",
+                       (int)o->precision, (int)OZ_PRECISION_F32, (int)OZ_PRECISION_BF16);
     }
     if (o->max_batch < 0 || o->max_batch > 1024) {
         return OZ_FAIL(err, OZ_ERR_ARG, "max_batch is %d; it must lie in 1 to 1024 (0: automatic).",
@@ -88,7 +89,8 @@ static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_opt
     char *path;
     const char *trace = getenv("OUNCE_TRACE");
     OZ_TRY(oz_pool_create(&e->pool, o->threads, err));
-    OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", 0, e->pool, err));
+    uint32_t flags = o->precision == OZ_PRECISION_F32 ? (uint32_t)OZ_DEVICE_F32 : 0;
+    OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", flags, e->pool, err));
     OZ_TRY(oz_model_find(o->model, &path, err));
     enum oz_status status = oz_pipeline_open(&e->pipeline, path, err);
     oz_free(path);
@@ -124,12 +126,12 @@ enum oz_status oz_engine_open(struct oz_engine **out, const struct oz_engine_opt
     *out = NULL;
     OZ_TRY(oz_api_copy_options(&o, sizeof o, options, "engine options", err));
     OZ_TRY(check_options(&o, err));
-    oz_log_set(o.log, o.log_ctx);
     struct oz_engine *e = oz_alloc_zero(1, sizeof *e);
     if (e == NULL) {
         return OZ_FAIL_NOMEM(err, "the engine");
     }
     pthread_mutex_init(&e->lock, NULL);
+    e->log_number = oz_log_set(o.log, o.log_ctx);
     e->max_batch = o.max_batch > 0 ? o.max_batch : 4;
     e->progress = o.progress;
     e->progress_ctx = o.progress_ctx;
@@ -162,6 +164,7 @@ void oz_engine_close(struct oz_engine **engine)
     oz_device_close(&e->dev);
     oz_pool_destroy(&e->pool);
     pthread_mutex_destroy(&e->lock);
+    oz_log_unset(e->log_number); /* the caller may free it now */
     oz_free(e);
     *engine = NULL;
 }
@@ -177,7 +180,7 @@ static enum oz_status tell(void *dst, const void *src, size_t src_bytes, const c
     if (bytes < sizeof bytes) {
         return OZ_FAIL(err, OZ_ERR_ARG, "Set struct_size of the %s before the call.", what);
     }
-    fill(dst, bytes, src, src_bytes);
+    oz_api_fill(dst, bytes, src, src_bytes);
     return OZ_OK;
 }
 

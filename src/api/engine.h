@@ -18,6 +18,7 @@ struct oz_engine {
     struct oz_pipeline *pipeline;
     struct oz_trace *trace;
     int32_t max_batch;
+    uint64_t log_number; /* of oz_log_set */
     oz_progress_fn progress;
     void *progress_ctx;
     pthread_mutex_t lock; /* of stats, which other threads may read */
@@ -35,6 +36,9 @@ struct oz_image {
  * was never set. */
 OZ_MUST_USE enum oz_status oz_api_copy_options(void *dst, size_t dst_bytes, const void *src,
                                                const char *what, struct oz_error *err);
+
+/* Fills as much of a caller's struct as it has room for, with `defaults` and then zeroes. */
+void oz_api_fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes);
 
 /* An image of that size with metadata; takes `floats` (may be NULL: then white). On failure floats
  * stay the caller's. */

@@ -199,6 +199,12 @@ enum oz_status oz_image_check(const struct oz_engine *engine,
     return resolve(engine, requests, count, NULL, err);
 }
 
+/* A seed as readers of JSON can hold it: beyond 2^53 its low 32 bits, which give the same picture. */
+static unsigned long long told_seed(uint64_t seed)
+{
+    return seed <= UINT64_C(1) << 53 ? seed : seed & UINT32_MAX;
+}
+
 /* The task as a JSON object. */
 static char *describe(const struct oz_engine *engine, const struct oz_task *t)
 {
@@ -213,9 +219,10 @@ static char *describe(const struct oz_engine *engine, const struct oz_task *t)
     oz_buf_printf(&b, ",\"width\":%d,\"height\":%d,\"num_inference_steps\":%d,\"true_cfg_scale\":",
                   t->width, t->height, t->steps);
     oz_buf_number(&b, t->scale);
-    oz_buf_printf(&b, ",\"seed\":%llu,\"model\":", (unsigned long long)t->seed);
+    oz_buf_printf(&b, ",\"seed\":%llu,\"model\":", told_seed(t->seed));
     oz_buf_json(&b, engine->pipeline->name);
-    oz_buf_printf(&b, ",\"precision\":\"f32\",\"version\":\"%s\"}", oz_version());
+    oz_buf_printf(&b, ",\"precision\":\"%s\",\"version\":\"%s\"}",
+                  engine->dev->f32_math ? "f32" : "bf16", oz_version());
     return oz_buf_take(&b);
 }
 

@@ -85,6 +85,17 @@ static void print_tensor(struct oz_buf *b, const struct oz_match *m, int64_t ind
     oz_buf_puts(b, "\n");
 }
 
+/* Has a rule before this one its name? */
+static bool named_before(const struct oz_layer_table *t, int32_t rule)
+{
+    for (int32_t i = 0; i < rule; i++) {
+        if (strcmp(t->ignores[i].name, t->ignores[rule].name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Consumed tensors by role, and ignored ones by rule. */
 static void print_consumers(struct oz_buf *b, const struct oz_match *m)
 {
@@ -106,8 +117,11 @@ static void print_consumers(struct oz_buf *b, const struct oz_match *m)
     for (int32_t r = 0; r < m->table->ignore_count; r++) {
         const struct oz_ignore *rule = &m->table->ignores[r];
         struct sums s = {0};
+        if (named_before(m->table, r)) {
+            continue; /* several patterns of one rule are one line */
+        }
         for (int64_t i = 0; i < oz_ckpt_count(m->ckpt); i++) {
-            if (m->tensor_rule[i] == rule) {
+            if (m->tensor_rule[i] != NULL && strcmp(m->tensor_rule[i]->name, rule->name) == 0) {
                 add(&s, oz_ckpt_tensor(m->ckpt, i));
             }
         }
@@ -240,13 +254,15 @@ static void print_json(struct oz_buf *b, const struct oz_pipeline *p, bool tenso
     oz_buf_puts(b, "}\n");
 }
 
-/* The first component that would not load, in words. */
-static enum oz_status find_problem(const struct oz_pipeline *p, struct oz_error *err)
+/* Names in a file may hold control characters, which a terminal would obey. JSON escapes them. */
+static void replace_controls(struct oz_buf *b)
 {
-    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
-        OZ_TRY(oz_match_check(p->components[i].match, p->components[i].folder, err));
+    for (size_t i = 0; i < b->bytes; i++) {
+        unsigned char c = (unsigned char)b->data[i];
+        if ((c < 0x20 && c != '\n') || c == 0x7F) {
+            b->data[i] = '?';
+        }
     }
-    return OZ_OK;
 }
 
 enum oz_status oz_model_inspect(const char *model, const struct oz_inspect_options *options,
@@ -265,11 +281,12 @@ enum oz_status oz_model_inspect(const char *model, const struct oz_inspect_optio
     oz_free(path);
     OZ_TRY(status);
     oz_buf_init(&b, MAX_TEXT_BYTES);
-    status = find_problem(p, &problem);
+    status = oz_pipeline_check(p, &problem);
     if (o.json) {
         print_json(&b, p, o.tensors != 0, status != OZ_OK ? problem.message : NULL);
     } else {
         print_text(&b, p, o.tensors != 0);
+        replace_controls(&b);
     }
     if (status != OZ_OK) {
         (void)OZ_FAIL(err, status, "%s", problem.message);

@@ -37,10 +37,11 @@ void *oz_alloc(size_t bytes)
 
 void *oz_alloc_zero(size_t count, size_t size)
 {
-    if (count_call()) {
+    size_t bytes;
+    if (count_call() || __builtin_mul_overflow(count, size, &bytes)) {
         return NULL;
     }
-    return count && size ? calloc(count, size) : calloc(1, 1);
+    return bytes ? calloc(count, size) : calloc(1, 1);
 }
 
 void *oz_realloc(void *memory, size_t bytes)

@@ -32,8 +32,38 @@ OZ_MUST_USE enum oz_status oz_filemap_open(struct oz_filemap *map, const char *p
 void oz_filemap_close(struct oz_filemap *map); /* a map that failed to open is fine */
 
 /*
- * Writes bytes to a temporary file beside path, flushes it, and renames it onto path; on failure
- * removes it and leaves path as it was. Keeps the permissions of a file that is replaced.
+ * A file that is written piece by piece beside its name: whole under it after commit, or never
+ * there. Symbolic links and files that are no regular ones are treated as by oz_file_write.
+ * Caller's storage, begin with zeroes or open; deinit after either (it removes what was not
+ * committed). Errors name the path.
+ */
+struct oz_file_writer {
+    char *path, *temporary;
+    int fd; /* -1: closed */
+    int64_t bytes;
+};
+OZ_MUST_USE enum oz_status oz_file_writer_open(struct oz_file_writer *w, const char *path,
+                                               struct oz_error *err);
+OZ_MUST_USE enum oz_status oz_file_writer_append(struct oz_file_writer *w, const void *data,
+                                                 size_t bytes, struct oz_error *err);
+/* To the disk; nothing can be appended afterwards. */
+OZ_MUST_USE enum oz_status oz_file_writer_close(struct oz_file_writer *w, struct oz_error *err);
+/* Renames. Closes first where that has not happened. */
+OZ_MUST_USE enum oz_status oz_file_writer_commit(struct oz_file_writer *w, struct oz_error *err);
+void oz_file_writer_deinit(struct oz_file_writer *w);
+
+/* Makes a folder; one that is there is fine. OZ_ERR_IO. */
+OZ_MUST_USE enum oz_status oz_file_make_folder(const char *path, struct oz_error *err);
+
+/* Copies a file's bytes to a new name, at most max_bytes. */
+OZ_MUST_USE enum oz_status oz_file_copy(const char *from, const char *to, size_t max_bytes,
+                                        struct oz_error *err);
+
+/*
+ * Writes bytes to a temporary file in path's folder, flushes it, and renames it onto path; on
+ * failure removes it and leaves path as it was. A symbolic link stays, and its target is replaced.
+ * Keeps the permissions of a file that is replaced; what is there and is no regular file (a folder,
+ * a device, a pipe) is refused, for it would be replaced.
  */
 OZ_MUST_USE enum oz_status oz_file_write(const char *path, const void *data, size_t bytes,
                                          struct oz_error *err);

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 
 #define LONGEST 128
+#define MAX_COMPARISONS 50000000 /* of a list that folds badly; the rest is listed name by name */
 
 /* Levenshtein distance, names cut at LONGEST. */
 static size_t distance(const char *a, const char *b)
@@ -57,6 +58,12 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Folded numbers are printed from their value: none with zeros in front, none too long for that. */
+static bool plain_number(const char *digits, size_t count)
+{
+    return count > 0 && count < 10 && (digits[0] != '0' || count == 1);
+}
+
 /* If a and b are equal but for one number, gives its place in a. */
 static bool differ_in_number(const char *a, const char *b, size_t *begin, size_t *end_a)
 {
@@ -77,7 +84,8 @@ static bool differ_in_number(const char *a, const char *b, size_t *begin, size_t
     }
     *begin = i;
     *end_a = ea;
-    return ea > i && eb > i && strcmp(a + ea, b + eb) == 0;
+    return plain_number(a + i, ea - i) && plain_number(b + i, eb - i) &&
+           strcmp(a + ea, b + eb) == 0;
 }
 
 static int by_number(const void *a, const void *b)
@@ -115,8 +123,11 @@ void oz_names_fold(struct oz_buf *b, const char **names, size_t count)
         oz_free(numbers);
         return;
     }
-    qsort(names, count, sizeof *names, by_name);
+    if (count > 0) {
+        qsort(names, count, sizeof *names, by_name);
+    }
     bool first = true;
+    int64_t comparisons = 0;
     for (size_t i = 0; i < count; i++) {
         if (used[i]) {
             continue;
@@ -124,7 +135,7 @@ void oz_names_fold(struct oz_buf *b, const char **names, size_t count)
         size_t members = 0;
         size_t begin = 0;
         size_t end = 0;
-        for (size_t j = i + 1; j < count; j++) {
+        for (size_t j = i + 1; j < count && comparisons < MAX_COMPARISONS; j++, comparisons++) {
             size_t at;
             size_t stop;
             if (used[j] || !differ_in_number(names[i], names[j], &at, &stop) ||

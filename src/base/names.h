@@ -12,7 +12,8 @@ const char *oz_names_nearest(const char *wrong, const char *const *names, size_t
 
 /*
  * Appends a list to b in which names that differ only in one number are folded: "blocks.{0..5}.w".
- * Every name is covered. Sorts `names` in place.
+ * Every name is covered, and can be found in the text or made from it: numbers with zeros in front
+ * are not folded. Sorts `names` in place.
  */
 void oz_names_fold(struct oz_buf *b, const char **names, size_t count);
 

@@ -50,6 +50,18 @@ static enum oz_status read_shape(const struct header *h, struct oz_tensor_view *
     if (empty) {
         t->elements = 0;
     }
+    int64_t bits;
+    int32_t element = oz_dtype_bits(t->dtype);
+    if (__builtin_mul_overflow(t->elements, (int64_t)element, &bits)) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: tensor %s: the shape's product overflows.", h->path,
+                       t->name);
+    }
+    /* Rows of packed types fill whole bytes: an odd row would share one with its neighbour. */
+    if (element % 8 != 0 && rank > 0 && t->shape[rank - 1] % 8 * element % 8 != 0) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT,
+                       "%s: tensor %s: rows of %" PRId64 " elements of %s do not fill whole bytes.",
+                       h->path, t->name, t->shape[rank - 1], oz_dtype_name(t->dtype));
+    }
     return OZ_OK;
 }
 
@@ -154,7 +166,9 @@ static enum oz_status check_cover(struct oz_ckpt *c, const struct header *h, int
                                   struct oz_error *err)
 {
     int64_t at = h->data_begin;
-    qsort(c->tensors + first, (size_t)(c->count - first), sizeof *c->tensors, by_offset);
+    if (c->count > first) {
+        qsort(c->tensors + first, (size_t)(c->count - first), sizeof *c->tensors, by_offset);
+    }
     for (int64_t i = first; i < c->count; i++) {
         const struct oz_tensor_view *t = &c->tensors[i];
         if (t->file_offset != at) {
@@ -174,6 +188,31 @@ static enum oz_status check_cover(struct oz_ckpt *c, const struct header *h, int
     return OZ_OK;
 }
 
+/* Files of other kinds that people hand over, by their first bytes. */
+static enum oz_status check_kind(const struct oz_ckpt_file *f, struct oz_error *err)
+{
+    static const struct {
+        const char *magic, *what;
+        enum oz_status status;
+    } kinds[] = {
+        {"version https://git-lfs",
+         "is a Git LFS pointer, not the file itself; fetch it with \"git lfs pull\"",
+         OZ_ERR_FORMAT},
+        {"GGUF", "is a GGUF file; this version reads safetensors", OZ_ERR_UNSUPPORTED},
+        {"PK\x03\x04",
+         "is a PyTorch or zip archive; convert it to safetensors (pickles can run code and are not "
+         "read)",
+         OZ_ERR_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t n = strlen(kinds[i].magic);
+        if ((uint64_t)f->bytes >= n && memcmp(f->map, kinds[i].magic, n) == 0) {
+            return OZ_FAIL(err, kinds[i].status, "%s %s.", f->path, kinds[i].what);
+        }
+    }
+    return OZ_OK;
+}
+
 /* Header length, checked against the file. */
 static enum oz_status header_length(const struct oz_ckpt_file *f, int64_t *bytes,
                                     struct oz_error *err)
@@ -185,15 +224,9 @@ static enum oz_status header_length(const struct oz_ckpt_file *f, int64_t *bytes
                        " bytes: not a safetensors file (is the download complete?).",
                        f->path, f->bytes);
     }
+    OZ_TRY(check_kind(f, err));
     for (int i = 7; i >= 0; i--) {
         n = n << 8 | f->map[i];
-    }
-    static const char lfs[] = "version https://git-lfs";
-    if ((size_t)f->bytes >= sizeof lfs && memcmp(f->map, lfs, sizeof lfs - 1) == 0) {
-        return OZ_FAIL(
-            err, OZ_ERR_FORMAT,
-            "%s is a Git LFS pointer, not the file itself; fetch it with \"git lfs pull\".",
-            f->path);
     }
     if (n > (uint64_t)OZ_CKPT_MAX_HEADER_BYTES) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,

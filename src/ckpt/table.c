@@ -12,11 +12,14 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/names.h"
 #include "ckpt/container.h"
 
 #define MAX_INDEX_BYTES (64U << 20)
 #define MAX_FILES 10000
+#define MAX_LIST_BYTES (1U << 20)
+#define SHOWN_MISSING 50 /* shards in one message */
 
 /* Room for one more of a growing list of the table. */
 static bool grow(void **list, int64_t count, int64_t *capacity, size_t size)
@@ -149,18 +152,67 @@ static int32_t find_file(const struct oz_ckpt *c, const char *path)
     return -1;
 }
 
-/* Opens the shards that the index names, each once. */
-static enum oz_status open_shards(struct oz_ckpt *c, const struct oz_json *map, const char *folder,
-                                  const char *index_path, struct oz_error *err)
+/* Is shard `name` one of the list? */
+static bool listed(const char *const *names, size_t count, const char *name)
 {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(names[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* All shards must be plain names and be there; the missing ones are named. */
+static enum oz_status check_shards(const struct oz_json *map, const char *folder,
+                                   const char *index_path, struct oz_error *err)
+{
+    const char *missing[SHOWN_MISSING];
+    size_t count = 0;
     const char *last = NULL; /* most neighbours lie in the same shard */
-    for (void *it = oz_json_first(map); it != NULL; it = oz_json_next(map, it)) {
+    for (void *it = oz_json_first(map); it != NULL && count < SHOWN_MISSING;
+         it = oz_json_next(map, it)) {
         const char *name = oz_json_string(oz_json_value(it), NULL);
         if (name == NULL || !plain_name(name)) {
             return OZ_FAIL(err, OZ_ERR_FORMAT,
                            "%s: tensor %s is said to be in \"%s\", which is not a plain file name.",
-                           index_path, oz_json_key(it), name != NULL ? name : "");
+                           index_path, oz_json_key(it),
+                           name != NULL ? name : oz_json_type_name(oz_json_value(it)));
         }
+        if ((last != NULL && strcmp(last, name) == 0) || listed(missing, count, name)) {
+            continue;
+        }
+        last = name;
+        char *path = oz_file_join(folder, name);
+        if (path == NULL) {
+            return OZ_FAIL_NOMEM(err, name);
+        }
+        if (!oz_file_exists(path)) {
+            missing[count++] = name;
+        }
+        oz_free(path);
+    }
+    if (count == 0) {
+        return OZ_OK;
+    }
+    struct oz_buf list;
+    oz_buf_init(&list, MAX_LIST_BYTES);
+    oz_names_fold(&list, missing, count);
+    enum oz_status status = OZ_FAIL(
+        err, OZ_ERR_FORMAT, "%s names shards that are not there (is the download complete?): %s%s.",
+        index_path, oz_buf_text(&list), count == SHOWN_MISSING ? " and perhaps more" : "");
+    oz_buf_deinit(&list);
+    return status;
+}
+
+/* Opens the shards that the index names, each once. */
+static enum oz_status open_shards(struct oz_ckpt *c, const struct oz_json *map, const char *folder,
+                                  const char *index_path, struct oz_error *err)
+{
+    const char *last = NULL;
+    OZ_TRY(check_shards(map, folder, index_path, err));
+    for (void *it = oz_json_first(map); it != NULL; it = oz_json_next(map, it)) {
+        const char *name = oz_json_string(oz_json_value(it), "");
         if (last != NULL && strcmp(last, name) == 0) {
             continue;
         }
@@ -175,11 +227,6 @@ static enum oz_status open_shards(struct oz_ckpt *c, const struct oz_json *map, 
             if (c->file_count >= MAX_FILES) {
                 status = OZ_FAIL(err, OZ_ERR_FORMAT, "%s names more than %d files.", index_path,
                                  MAX_FILES);
-            } else if (!oz_file_exists(path)) {
-                status = OZ_FAIL(err, OZ_ERR_FORMAT,
-                                 "%s names the shard %s, which is not there (is the download "
-                                 "complete?).",
-                                 index_path, name);
             } else {
                 status = oz_ckpt_add_file(c, path, &file, err);
                 if (status == OZ_OK) {
@@ -221,7 +268,7 @@ static enum oz_status compare_index(const struct oz_ckpt *c, const struct oz_jso
     enum oz_status status = OZ_OK;
     if (absent + extra > 0) {
         struct oz_buf text;
-        oz_buf_init(&text, OZ_ERROR_MESSAGE_BYTES);
+        oz_buf_init(&text, MAX_LIST_BYTES);
         if (absent > 0) {
             oz_buf_puts(&text, " Not in the shard that the index names: ");
             oz_names_fold(&text, wrong, absent);
@@ -234,6 +281,9 @@ static enum oz_status compare_index(const struct oz_ckpt *c, const struct oz_jso
         }
         status = OZ_FAIL(err, OZ_ERR_FORMAT, "%s and its shards disagree.%s", index_path,
                          oz_buf_text(&text));
+        if (text.bytes + strlen(index_path) + 64 > OZ_ERROR_MESSAGE_BYTES) {
+            oz_log(OZ_LOG_ERROR, "ckpt", "%s:%s", index_path, oz_buf_text(&text));
+        }
         oz_buf_deinit(&text);
     }
     oz_free(wrong);
@@ -278,7 +328,12 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Checkpoint files in the folder that the table does not use. */
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Checkpoint files in the folder that the table does not use, in byte order. */
 static enum oz_status find_strays(struct oz_ckpt *c, const char *folder, struct oz_error *err)
 {
     DIR *dir = opendir(folder);
@@ -314,6 +369,9 @@ static enum oz_status find_strays(struct oz_ckpt *c, const char *folder, struct 
         c->strays[c->stray_count++] = copy;
     }
     closedir(dir);
+    if (c->stray_count > 0) {
+        qsort(c->strays, (size_t)c->stray_count, sizeof *c->strays, by_text);
+    }
     return status;
 }
 
@@ -376,6 +434,9 @@ enum oz_status oz_ckpt_open(struct oz_ckpt **out, const char *path, const char *
         const char *slash = strrchr(path, '/');
         char *folder = slash != NULL ? oz_strndup(path, (size_t)(slash - path)) : oz_strdup(".");
         status = folder != NULL ? open_index(c, path, folder, err) : OZ_FAIL_NOMEM(err, path);
+        if (status == OZ_OK) {
+            status = find_strays(c, folder, err);
+        }
         oz_free(folder);
     } else {
         status = open_single(c, path, err);

@@ -5,8 +5,7 @@
  * Opening reads headers only. Every claim of a file (counts, lengths, offsets, shapes) is checked
  * against the file's real size before it is used; checkpoint-formats.md section 13.1 is the list.
  * A table is immutable after opening and may be read from several threads. A file that another
- * process cuts short while it is mapped would raise SIGBUS on `data`: loaders read with
- * oz_ckpt_read, which reports it, and use `data` only for weights that stay mapped.
+ * process cuts short while it is mapped would raise SIGBUS on `data`; oz_ckpt_read reports it.
  */
 #ifndef OZ_CKPT_TABLE_H
 #define OZ_CKPT_TABLE_H
@@ -82,7 +81,8 @@ const struct oz_ckpt_file *oz_ckpt_file(const struct oz_ckpt *ckpt, int32_t inde
 const char *oz_ckpt_metadata(const struct oz_ckpt *ckpt, const char *key);
 
 /* Files in the folder with a checkpoint's suffix that the table does not use (stale or stray):
- * their count, and the i-th one's name. `inspect` and the plan name them. */
+ * their count, and the i-th one's name in byte order. `inspect` and the plan name them. None for a
+ * table that was opened by the name of one .safetensors file. */
 int32_t oz_ckpt_stray_count(const struct oz_ckpt *ckpt);
 const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index);
 

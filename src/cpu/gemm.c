@@ -1,90 +1,62 @@
+/*
+ * The driver of packed products. A task is some rows by some neighbouring panels. It walks K in
+ * blocks; in a block the rows are brought into a form that the kernel reads (where they are not),
+ * each panel's piece is read once from far and then serves all rows from the first cache, and sums
+ * wait in the second.
+ */
 #include "cpu/gemm.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/pool.h"
 
-#define ROWS 96     /* rows of a task, a multiple of every mr in use (6, 12, 32 divide 96) */
-#define FEW_ROWS 48 /* of gathered rows, where there would be few tasks */
 #define ALIGN 64
+#define LINE_BYTES 64
+#define TASK_COLS 256      /* of sums in a task, about */
+#define GATHER_COLS 512    /* the same where rows are gathered: each gathering serves more */
+#define FEW_TILES 6        /* so many tiles of rows are few: panels stream past them as they are, */
+#define FEW_DEPTH 1024     /* in blocks of K so long; */
+#define ONE_DEPTH 4096     /* or so, past a single tile */
+#define TASKS_PER_THREAD 4 /* so that the last ones do not keep the others waiting */
 
-static size_t element(enum oz_dtype dtype)
+static int64_t min64(int64_t a, int64_t b)
 {
-    return (size_t)oz_dtype_bits(dtype) / 8;
+    return a < b ? a : b;
 }
 
-/* ---- packing ---- */
-
-static int64_t padded_depth(const struct oz_gemm_kernel *g, int64_t k)
+static int64_t max64(int64_t a, int64_t b)
 {
-    return oz_gemm_pad(k, g->k_multiple);
+    return a > b ? a : b;
 }
 
-/* Bytes of one panel. */
-static size_t panel_bytes(const struct oz_gemm_kernel *g, enum oz_dtype stored, int64_t k)
+static int64_t ceil_div(int64_t a, int64_t b)
 {
-    return (size_t)padded_depth(g, k) * (size_t)g->nr * element(stored);
+    return (a + b - 1) / b;
 }
 
-size_t oz_gemm_packed_bytes(const struct oz_gemm_kernel *g, enum oz_dtype stored, int64_t n,
-                            int64_t k)
+/* ---- the shape of tasks ---- */
+
+/* Bytes of an element of the rows as the kernel reads them. */
+static size_t run_element(const struct oz_gemm_kernel *g)
 {
-    size_t bytes;
-    size_t panels = (size_t)(oz_gemm_pad(n, g->nr) / g->nr);
-    return __builtin_mul_overflow(panels, panel_bytes(g, stored, k), &bytes) ? SIZE_MAX : bytes;
+    return g->widen_a ? sizeof(float) : oz_gemm_element_bytes(g->a_dtype);
 }
 
-/* Feature `f` of a panel, in chunks of its row. */
-static void pack_feature(const struct oz_gemm_kernel *g, enum oz_dtype stored,
-                         const struct oz_weight *w, int64_t slice, int64_t row, int64_t f,
-                         uint8_t *panel)
+/* Rows that lie in memory as the kernel reads them. */
+static bool direct(const struct oz_gemm *p)
 {
-    float values[256];
-    const struct oz_plane_view *codes = &w->planes[OZ_PLANE_CODES];
-    const uint8_t *raw = (const uint8_t *)codes->data + slice * codes->slice_stride_bytes +
-                         row * codes->row_stride_bytes;
-    for (int64_t k0 = 0; k0 < w->cols; k0 += 256) {
-        int64_t count = w->cols - k0 < 256 ? w->cols - k0 : 256;
-        if (stored == OZ_DTYPE_F32) {
-            w->codec->decode(w, slice, row, k0, count, values);
-        }
-        for (int64_t i = 0; i < count; i++) {
-            int64_t k = k0 + i;
-            int64_t at = (k / g->kr * g->nr + f) * g->kr + k % g->kr;
-            if (stored == OZ_DTYPE_F32) {
-                memcpy(panel + at * 4, &values[i], 4);
-            } else {
-                memcpy(panel + at * 2, raw + k * 2, 2);
-            }
-        }
-    }
+    return p->fetch == NULL && !p->kernel->widen_a && p->k % p->kernel->k_multiple == 0;
 }
 
-void oz_gemm_pack(const struct oz_gemm_kernel *g, enum oz_dtype stored, const struct oz_weight *w,
-                  int64_t slice, int64_t row0, int64_t rows, void *packed)
-{
-    size_t bytes = panel_bytes(g, stored, w->cols);
-    assert(row0 % g->nr == 0);
-    for (int64_t r = row0; r < row0 + rows; r += g->nr) {
-        uint8_t *panel = (uint8_t *)packed + (size_t)(r / g->nr) * bytes;
-        int64_t features = row0 + rows - r < g->nr ? row0 + rows - r : g->nr;
-        if (features < g->nr || padded_depth(g, w->cols) != w->cols) {
-            memset(panel, 0, bytes);
-        }
-        for (int64_t f = 0; f < features; f++) {
-            pack_feature(g, stored, w, slice, r + f, f, panel);
-        }
-    }
-}
-
-/* ---- the product ---- */
-
-/* Scratch of a thread: sums of one or two products, a decoded block, gathered rows, a row of f32. */
+/* Scratch of a thread, and how the product is cut. Which rows share a task, which panels, and where
+ * K is cut changes no sum. */
 struct layout {
-    size_t sums, block, rows, room, total;
-    int64_t task_rows;
-    bool gathers;
+    size_t sums, up, block, rows, room, total;
+    int64_t task_rows, group; /* rows and panels of a task */
+    int64_t panels, row_tasks;
+    int64_t k_block;
+    int64_t lda; /* of rows in scratch */
+    bool few;    /* so few rows that panels are read once, as they are stored */
 };
 
 static size_t reserve(size_t *total, size_t bytes)
@@ -94,33 +66,50 @@ static size_t reserve(size_t *total, size_t bytes)
     return at;
 }
 
-/* Rows that must be copied before they can be read: gathered ones, and rows whose K is padded. */
-static bool gathers(const struct oz_gemm *p)
-{
-    return p->fetch != NULL || padded_depth(p->kernel, p->k) != p->k;
-}
-
-/* Does a task decode panels before it multiplies? With few rows the kernel widens as it goes; both
- * give the same bytes. */
-static bool decodes(const struct oz_gemm *p, int64_t rows)
-{
-    return p->stored == OZ_DTYPE_BF16 && p->kernel->decode != NULL && rows > 2 * p->kernel->mr;
-}
-
-static struct layout lay_out(const struct oz_gemm *p)
+/* Rows and panels of a task: as large as caches like, but several tasks for each thread. */
+static void cut(const struct oz_gemm *p, int64_t threads, struct layout *l)
 {
     const struct oz_gemm_kernel *g = p->kernel;
-    struct layout l = {.gathers = gathers(p)};
-    l.task_rows = l.gathers && p->m < 8 * ROWS ? FEW_ROWS : ROWS;
-    size_t sums = (size_t)l.task_rows * (size_t)g->nr * sizeof(float);
-    l.sums = reserve(&l.total, p->packed_up != NULL ? 2 * sums : sums);
-    l.block = reserve(&l.total, g->decode != NULL && p->stored == OZ_DTYPE_BF16
-                                    ? (size_t)g->k_block * (size_t)g->nr * sizeof(float)
-                                    : 0);
-    if (l.gathers) {
-        size_t depth = (size_t)padded_depth(g, p->k);
-        l.rows = reserve(&l.total, (size_t)l.task_rows * depth * element(g->a_dtype));
-        l.room = reserve(&l.total, depth * sizeof(float));
+    int64_t most = max64(1, (p->fetch != NULL ? GATHER_COLS : TASK_COLS) / g->nr);
+    int64_t wanted = threads > 1 ? threads * TASKS_PER_THREAD : 1;
+    int64_t rows = g->row_block;
+    l->panels = ceil_div(p->n, g->nr);
+    for (;;) {
+        l->row_tasks = max64(1, ceil_div(p->m, rows));
+        l->group = max64(1, min64(most, l->panels * l->row_tasks / wanted));
+        int64_t tasks = l->row_tasks * ceil_div(l->panels, l->group);
+        if (threads == 1 || tasks >= 2 * threads || rows <= 2 * g->mr) {
+            break;
+        }
+        rows = max64(g->mr, rows / 2 / g->mr * g->mr);
+    }
+    l->group = ceil_div(l->panels, ceil_div(l->panels, l->group));
+    l->task_rows = max64(g->mr, oz_gemm_pad(ceil_div(p->m, l->row_tasks), g->mr));
+    l->row_tasks = ceil_div(p->m, l->task_rows);
+}
+
+static struct layout lay_out(const struct oz_gemm *p, int64_t threads)
+{
+    const struct oz_gemm_kernel *g = p->kernel;
+    struct layout l = {.few = g->run_few != NULL && p->m <= FEW_TILES * g->mr};
+    int64_t depth = oz_gemm_pad(p->k, g->k_multiple);
+    cut(p, threads, &l);
+    l.k_block = min64(depth, !l.few ? g->k_block : p->m <= g->mr ? ONE_DEPTH : FEW_DEPTH);
+    size_t sums = (size_t)(l.task_rows * l.group * g->nr) * sizeof(float);
+    l.sums = reserve(&l.total, sums);
+    l.up = reserve(&l.total, p->packed_up != NULL ? sums : 0);
+    if (g->decode != NULL && p->stored == OZ_DTYPE_BF16 && !l.few) {
+        l.block = reserve(&l.total, (size_t)(l.k_block * g->nr) * sizeof(float));
+    }
+    /* An odd number of lines or near it, or rows would fall into the same sets of the cache. */
+    l.lda = oz_gemm_pad(l.k_block, 64) + 32;
+    if (!direct(p)) {
+        l.rows = reserve(&l.total, (size_t)(l.task_rows * l.lda) * run_element(g));
+    } else if (g->row_multiple > 1) {
+        l.rows = reserve(&l.total, (size_t)(g->mr * l.lda) * run_element(g));
+    }
+    if (p->fetch != NULL && g->convert != NULL) {
+        l.room = reserve(&l.total, (size_t)l.k_block * sizeof(float));
     }
     return l;
 }
@@ -128,290 +117,262 @@ static struct layout lay_out(const struct oz_gemm *p)
 size_t oz_gemm_scratch(const struct oz_device *dev, const struct oz_gemm *p)
 {
     size_t bytes;
-    return __builtin_mul_overflow(lay_out(p).total, (size_t)oz_pool_threads(dev->pool), &bytes)
-               ? SIZE_MAX
-               : bytes;
+    int64_t threads = oz_pool_threads(dev->pool);
+    return __builtin_mul_overflow(lay_out(p, threads).total, (size_t)threads, &bytes) ? SIZE_MAX
+                                                                                      : bytes;
 }
+
+/* ---- rows ---- */
 
 struct job {
     const struct oz_gemm *p;
     struct layout l;
     uint8_t *scratch;
-    int64_t panels, row_tasks, panel_group;
 };
 
-/* sums = rows x one panel, block by block of K. */
-static void multiply(const struct oz_gemm *p, int64_t rows, const uint8_t *a, int64_t lda,
-                     const uint8_t *panel, float *block, float *sums)
-{
-    const struct oz_gemm_kernel *g = p->kernel;
-    int64_t depth = padded_depth(g, p->k);
-    bool decode = decodes(p, rows);
-    for (int64_t k0 = 0; k0 < depth; k0 += g->k_block) {
-        int64_t count = depth - k0 < g->k_block ? depth - k0 : g->k_block;
-        const void *b = panel + (size_t)(k0 * g->nr) * element(p->stored);
-        void (*run)(int64_t, int64_t, const void *, int64_t, const void *, float *, int64_t, bool) =
-            p->stored == OZ_DTYPE_BF16 && g->run_bf16 != NULL ? g->run_bf16 : g->run;
-        if (decode) {
-            g->decode(b, count * g->nr, block);
-            b = block;
-            run = g->run;
-        }
-        for (int64_t r = 0; r < rows; r += g->mr) {
-            int64_t n = rows - r < g->mr ? rows - r : g->mr;
-            run(n, count, a + (size_t)(r * lda + k0) * element(g->a_dtype), lda, b,
-                sums + r * g->nr, g->nr, k0 == 0);
-        }
-    }
-}
+/* One block of K in a task. Rows from `tail` on lie at tail_a. */
+struct block {
+    int64_t k0, count;
+    const uint8_t *a, *tail_a;
+    int64_t lda, tail, tail_lda;
+};
 
-/* Rows [row0, row0 + rows) of the task as the kernel can read them. */
-static const uint8_t *rows_of(const struct job *job, int64_t row0, int64_t rows, uint8_t *room,
-                              int64_t *lda)
+/* Columns of one row as the kernel reads them, zero behind K. */
+static void bring_row(const struct job *job, int64_t row, const struct block *b, uint8_t *room,
+                      uint8_t *dst)
 {
     const struct oz_gemm *p = job->p;
-    size_t size = element(p->kernel->a_dtype);
-    int64_t depth = padded_depth(p->kernel, p->k);
+    const struct oz_gemm_kernel *g = p->kernel;
+    size_t size = run_element(g);
+    int64_t n = max64(0, min64(p->k - b->k0, b->count));
+    if (p->fetch != NULL && g->convert != NULL) {
+        float *values = (float *)(void *)(room + job->l.room);
+        p->fetch(p->fetch_ctx, row, b->k0, n, values);
+        g->convert(values, n, dst);
+    } else if (p->fetch != NULL) {
+        p->fetch(p->fetch_ctx, row, b->k0, n, (float *)(void *)dst);
+    } else {
+        const uint8_t *src = (const uint8_t *)p->a +
+                             (size_t)(row * p->lda + b->k0) * oz_gemm_element_bytes(g->a_dtype);
+        if (g->widen_a) {
+            g->decode((const uint16_t *)(const void *)src, n, (float *)(void *)dst);
+        } else {
+            memcpy(dst, src, (size_t)n * size);
+        }
+    }
+    memset(dst + (size_t)n * size, 0, (size_t)(b->count - n) * size);
+}
+
+/* Rows [row0, row0 + rows) in scratch, and rows of zeros up to the kernel's row_multiple. */
+static void bring_rows(const struct job *job, int64_t row0, int64_t rows, const struct block *b,
+                       uint8_t *room)
+{
+    size_t stride = (size_t)job->l.lda * run_element(job->p->kernel);
     uint8_t *dst = room + job->l.rows;
-    if (!job->l.gathers) {
-        *lda = p->lda;
-        return (const uint8_t *)p->a + (size_t)(row0 * p->lda) * size;
-    }
-    *lda = depth;
-    if (p->fetch != NULL) {
-        p->fetch(p->fetch_ctx, p->kernel, row0, rows, dst, depth,
-                 (float *)(void *)(room + job->l.room));
-        return dst;
-    }
     for (int64_t r = 0; r < rows; r++) {
-        uint8_t *line = dst + (size_t)(r * depth) * size;
-        memcpy(line, (const uint8_t *)p->a + (size_t)((row0 + r) * p->lda) * size,
-               (size_t)p->k * size);
-        memset(line + (size_t)p->k * size, 0, (size_t)(depth - p->k) * size);
+        bring_row(job, row0 + r, b, room, dst + (size_t)r * stride);
     }
-    return dst;
+    for (int64_t r = rows; r < oz_gemm_pad(rows, job->p->kernel->row_multiple); r++) {
+        memset(dst + (size_t)r * stride, 0, (size_t)b->count * run_element(job->p->kernel));
+    }
 }
 
-static void run_panels(const struct job *job, int64_t row0, int64_t rows, const uint8_t *a,
-                       int64_t lda, int64_t first, int64_t last, uint8_t *room)
+static struct block open_block(const struct job *job, int64_t row0, int64_t rows, int64_t k0,
+                               uint8_t *room)
 {
     const struct oz_gemm *p = job->p;
     const struct oz_gemm_kernel *g = p->kernel;
-    float *sums = (float *)(void *)(room + job->l.sums);
-    float *up = p->packed_up != NULL ? sums + job->l.task_rows * g->nr : NULL;
-    float *block = (float *)(void *)(room + job->l.block);
-    size_t bytes = panel_bytes(g, p->stored, p->k);
-    for (int64_t panel = first; panel < last; panel++) {
-        int64_t col0 = panel * g->nr;
-        int64_t cols = p->n - col0 < g->nr ? p->n - col0 : g->nr;
-        multiply(p, rows, a, lda, (const uint8_t *)p->packed + (size_t)panel * bytes, block, sums);
-        if (up != NULL) {
-            multiply(p, rows, a, lda, (const uint8_t *)p->packed_up + (size_t)panel * bytes, block,
-                     up);
-        }
-        g->store(p->epilogue, row0, rows, col0, cols, sums, up, g->nr);
+    int64_t depth = oz_gemm_pad(p->k, g->k_multiple);
+    struct block b = {.k0 = k0, .count = min64(depth - k0, job->l.k_block), .tail = rows};
+    if (!direct(p)) {
+        bring_rows(job, row0, rows, &b, room);
+        b.a = room + job->l.rows;
+        b.lda = job->l.lda;
+        return b;
+    }
+    b.a = (const uint8_t *)p->a + (size_t)(row0 * p->lda + k0) * run_element(g);
+    b.lda = p->lda;
+    if (rows % g->row_multiple != 0) {
+        b.tail = rows / g->mr * g->mr;
+        bring_rows(job, row0 + b.tail, rows - b.tail, &b, room);
+        b.tail_a = room + job->l.rows;
+        b.tail_lda = job->l.lda;
+    }
+    return b;
+}
+
+/* ---- products ---- */
+
+struct task {
+    int64_t row0, rows;
+    int64_t first, last; /* panels */
+    uint8_t *room;
+};
+
+static const uint8_t *panel_at(const struct oz_gemm *p, const void *packed, int64_t panel,
+                               int64_t k0)
+{
+    return (const uint8_t *)packed +
+           (size_t)panel * oz_gemm_panel_bytes(p->kernel, p->stored, p->k) +
+           (size_t)(k0 * p->kernel->nr) * oz_gemm_element_bytes(p->stored);
+}
+
+/* Row r of a task as the kernel reads it, and what the next one is apart. */
+static const uint8_t *row_at(const struct oz_gemm_kernel *g, const struct block *b, int64_t r,
+                             int64_t *lda)
+{
+    bool tail = r >= b->tail;
+    *lda = tail ? b->tail_lda : b->lda;
+    return (tail ? b->tail_a : b->a) + (size_t)((tail ? r - b->tail : r) * *lda) * run_element(g);
+}
+
+/* Asks for bytes that will be read soon, into the second cache. */
+static void prefetch(const uint8_t *from, const uint8_t *end)
+{
+    for (; from < end; from += LINE_BYTES) {
+        __builtin_prefetch(from, 0, 2);
     }
 }
 
-/* A task: some rows, and a group of panels (all of them where rows are gathered). */
-static void run_task(void *ctx, int64_t begin, int64_t end, int32_t thread)
+/* Rows of the next call: a last few would not hide their latency, so two calls share what is left. */
+static int64_t tile_rows(const struct oz_gemm_kernel *g, int64_t left)
+{
+    bool share = left > g->mr && left < 2 * g->mr && g->row_multiple == 1;
+    return share ? (left + 1) / 2 : min64(left, g->mr);
+}
+
+typedef void (*run_fn)(int64_t rows, int64_t k, const void *a, int64_t lda, const void *b, float *c,
+                       int64_t ldc, bool first);
+
+/* sums (+)= rows x one panel's block, from the first cache. `next` is the block that comes after it,
+ * or NULL. */
+static void multiply(const struct job *job, const struct task *t, const struct block *b,
+                     const uint8_t *panel, const uint8_t *next, float *sums)
+{
+    const struct oz_gemm *p = job->p;
+    const struct oz_gemm_kernel *g = p->kernel;
+    const void *from = panel;
+    run_fn run = p->stored == OZ_DTYPE_BF16 && g->run_bf16 != NULL ? g->run_bf16 : g->run;
+    if (p->stored == OZ_DTYPE_BF16 && g->decode != NULL && t->rows > g->mr && !job->l.few) {
+        float *block = (float *)(void *)(t->room + job->l.block);
+        g->decode((const uint16_t *)from, b->count * g->nr, block);
+        from = block;
+        run = g->run;
+    }
+    size_t bytes = (size_t)(b->count * g->nr) * oz_gemm_element_bytes(p->stored);
+    size_t step = (bytes / (size_t)ceil_div(t->rows, g->mr) + LINE_BYTES) / LINE_BYTES * LINE_BYTES;
+    size_t asked = 0;
+    for (int64_t r = 0, n; r < t->rows; r += n) {
+        int64_t lda;
+        const uint8_t *a = row_at(g, b, r, &lda);
+        n = tile_rows(g, t->rows - r);
+        if (next != NULL && asked < bytes) {
+            prefetch(next + asked, next + (asked + step < bytes ? asked + step : bytes));
+            asked += step;
+        }
+        run(n, b->count, a, lda, from, sums + r * g->nr, g->nr, b->k0 == 0);
+    }
+}
+
+/* The same for few rows and `panels` panels, as they stream from memory. The caller has seen to it that
+ * the kernel takes so many panels with these rows. */
+static void multiply_few(const struct job *job, const struct task *t, const struct block *b,
+                         const uint8_t *panel, float *sums)
+{
+    const struct oz_gemm *p = job->p;
+    const struct oz_gemm_kernel *g = p->kernel;
+    int64_t b_step = (int64_t)oz_gemm_panel_bytes(g, p->stored, p->k);
+    for (int64_t r = 0, n; r < t->rows; r += n) {
+        int64_t lda;
+        const uint8_t *a = row_at(g, b, r, &lda);
+        n = tile_rows(g, t->rows - r);
+        g->run_few(n, b->count, a, lda, panel, b_step, sums + r * g->nr, g->nr,
+                   job->l.task_rows * g->nr, b->k0 == 0, p->stored);
+    }
+}
+
+/* Panels that the kernel takes at once with these rows, in all their tiles; 0: it has no such form. */
+static int64_t panels_at_once(const struct oz_gemm_kernel *g, int64_t rows)
+{
+    int64_t panels = 0;
+    for (int64_t r = 0, n; r < rows; r += n) {
+        n = tile_rows(g, rows - r);
+        int64_t takes = n <= OZ_GEMM_FEW ? g->few_panels[n] : 0;
+        if (takes == 0 || (r > 0 && takes != panels)) {
+            return 0;
+        }
+        panels = takes;
+    }
+    return panels;
+}
+
+/* All panels of a task for one block of K. */
+static void multiply_panels(const struct job *job, const struct task *t, const struct block *b,
+                            const void *packed, float *sums)
+{
+    const struct oz_gemm *p = job->p;
+    int64_t c_step = job->l.task_rows * p->kernel->nr;
+    int64_t few = job->l.few ? panels_at_once(p->kernel, t->rows) : 0;
+    int64_t panel = t->first;
+    for (; few > 0 && panel + few <= t->last; panel += few) {
+        multiply_few(job, t, b, panel_at(p, packed, panel, b->k0),
+                     sums + (panel - t->first) * c_step);
+    }
+    for (; panel < t->last; panel++) {
+        const uint8_t *next =
+            panel + 1 < t->last && !job->l.few ? panel_at(p, packed, panel + 1, b->k0) : NULL;
+        multiply(job, t, b, panel_at(p, packed, panel, b->k0), next,
+                 sums + (panel - t->first) * c_step);
+    }
+}
+
+static void run_task(const struct job *job, const struct task *t)
+{
+    const struct oz_gemm *p = job->p;
+    const struct oz_gemm_kernel *g = p->kernel;
+    float *sums = (float *)(void *)(t->room + job->l.sums);
+    float *up = p->packed_up != NULL ? (float *)(void *)(t->room + job->l.up) : NULL;
+    int64_t depth = oz_gemm_pad(p->k, g->k_multiple);
+    if (g->begin != NULL) {
+        g->begin();
+    }
+    for (int64_t k0 = 0; k0 < depth; k0 += job->l.k_block) {
+        struct block b = open_block(job, t->row0, t->rows, k0, t->room);
+        multiply_panels(job, t, &b, p->packed, sums);
+        if (up != NULL) {
+            multiply_panels(job, t, &b, p->packed_up, up);
+        }
+    }
+    if (g->end != NULL) {
+        g->end();
+    }
+    for (int64_t panel = t->first; panel < t->last; panel++) {
+        int64_t at = (panel - t->first) * job->l.task_rows * g->nr;
+        g->store(p->epilogue, t->row0, t->rows, panel * g->nr, min64(p->n - panel * g->nr, g->nr),
+                 sums + at, up != NULL ? up + at : NULL, g->nr);
+    }
+}
+
+static void run_tasks(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const struct job *job = ctx;
-    uint8_t *room = job->scratch + (size_t)thread * job->l.total;
-    for (int64_t task = begin; task < end; task++) {
-        int64_t row0 = task % job->row_tasks * job->l.task_rows;
-        int64_t rows = job->p->m - row0 < job->l.task_rows ? job->p->m - row0 : job->l.task_rows;
-        int64_t first = task / job->row_tasks * job->panel_group;
-        int64_t last =
-            first + job->panel_group < job->panels ? first + job->panel_group : job->panels;
-        int64_t lda;
-        const uint8_t *a = rows_of(job, row0, rows, room, &lda);
-        run_panels(job, row0, rows, a, lda, first, last, room);
+    const struct layout *l = &job->l;
+    for (int64_t i = begin; i < end; i++) { /* neighbours in time share their panels */
+        struct task t = {.row0 = i % l->row_tasks * l->task_rows,
+                         .first = i / l->row_tasks * l->group,
+                         .room = job->scratch + (size_t)thread * l->total};
+        t.rows = min64(job->p->m - t.row0, l->task_rows);
+        t.last = min64(t.first + l->group, l->panels);
+        run_task(job, &t);
     }
 }
 
 void oz_gemm_run(const struct oz_op_ctx *ctx, const struct oz_gemm *p)
 {
-    struct job job = {.p = p, .l = lay_out(p), .scratch = ctx->scratch};
-    job.panels = oz_gemm_pad(p->n, p->kernel->nr) / p->kernel->nr;
-    job.row_tasks = (p->m + job.l.task_rows - 1) / job.l.task_rows;
-    /* Gathered rows are gathered once. Else groups of panels, so that every thread has some. */
-    job.panel_group = job.l.gathers && job.row_tasks > 1 ? job.panels : 4;
-    int64_t groups = (job.panels + job.panel_group - 1) / job.panel_group;
-    oz_pool_for(ctx->dev->pool, groups * job.row_tasks, 1, run_task, &job);
-}
-
-/* ---- linear ---- */
-
-static const float *vector(const struct oz_param *p)
-{
-    return p != NULL && p->name != NULL ? p->weight.planes[OZ_PLANE_CODES].data : NULL;
-}
-
-static struct oz_gemm linear_product(const struct oz_linear_args *a, const struct oz_cpu_kernel *k,
-                                     struct oz_gemm_epilogue *e)
-{
-    *e = (struct oz_gemm_epilogue){.bias = vector(&a->w->b),
-                                   .up_bias = a->up != NULL ? vector(&a->up->b) : NULL,
-                                   .fn = a->fn,
-                                   .gate = a->gate.table != NULL ? &a->gate : NULL,
-                                   .mod_index = a->mod_index,
-                                   .residual = a->residual,
-                                   .out = a->out};
-    return (struct oz_gemm){.kernel = k->gemm,
-                            .m = a->x->rows,
-                            .n = a->w->w.shape[0],
-                            .k = a->x->cols,
-                            .stored = a->w->w.plan != NULL ? a->w->w.plan->stored : OZ_DTYPE_F32,
-                            .packed = a->w->w.packed,
-                            .packed_up = a->up != NULL ? a->up->w.packed : NULL,
-                            .a = a->x->data,
-                            .lda = a->x->stride,
-                            .epilogue = e};
-}
-
-size_t oz_gemm_linear_scratch(const struct oz_device *dev, const struct oz_linear_args *a,
-                              const struct oz_cpu_kernel *k)
-{
-    struct oz_gemm_epilogue e;
-    struct oz_gemm p = linear_product(a, k, &e);
-    p.packed_up = a->up != NULL ? a->up : NULL; /* only whether it is there counts */
-    return oz_gemm_scratch(dev, &p);
-}
-
-static const char *out_reject(const struct oz_act *out)
-{
-    return out == NULL || ((out->spec.dtype == OZ_DTYPE_F32 || out->spec.dtype == OZ_DTYPE_BF16) &&
-                           out->spec.scale_count == 0)
-               ? NULL
-               : "it writes f32 and bf16 only";
-}
-
-const char *oz_gemm_linear_reject(const struct oz_linear_args *a, const struct oz_cpu_kernel *k)
-{
-    if (a->w->w.plan == NULL || a->w->w.plan->kernel != k) {
-        return "the weight is not packed for it";
+    struct job job = {
+        .p = p, .l = lay_out(p, oz_pool_threads(ctx->dev->pool)), .scratch = ctx->scratch};
+    if (p->m > 0) {
+        oz_pool_for(ctx->dev->pool, job.l.row_tasks * ceil_div(job.l.panels, job.l.group), 1,
+                    run_tasks, &job);
     }
-    if (a->up != NULL && (a->up->w.plan == NULL || a->up->w.plan->kernel != k ||
-                          a->up->w.plan->stored != a->w->w.plan->stored)) {
-        return "the second weight is not packed like the first";
-    }
-    if (a->x->spec.dtype != k->gemm->a_dtype || a->x->spec.scale_count != 0) {
-        return "the input has another format";
-    }
-    if (a->residual != NULL && a->residual->spec.dtype != OZ_DTYPE_F32) {
-        return "the residual is not f32";
-    }
-    return out_reject(a->out);
-}
-
-enum oz_status oz_gemm_linear(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
-                              const struct oz_cpu_kernel *k)
-{
-    struct oz_gemm_epilogue e;
-    struct oz_gemm p = linear_product(a, k, &e);
-    oz_gemm_run(ctx, &p);
-    return OZ_OK;
-}
-
-/* ---- conv ---- */
-
-struct conv {
-    const struct oz_conv_args *a;
-    int64_t out_height, out_width;
-};
-
-/* The patch under one output pixel as f32: taps outside the picture are zero. */
-static void gather_patch(const struct conv *c, int64_t pixel, float *dst)
-{
-    const struct oz_conv_args *a = c->a;
-    int64_t channels = a->x->cols;
-    size_t bytes = (size_t)channels * sizeof(float);
-    int64_t frame = pixel / (c->out_height * c->out_width) * a->stride_t - (a->kt - 1);
-    int64_t top = pixel / c->out_width % c->out_height * a->stride - a->pad_top;
-    int64_t left = pixel % c->out_width * a->stride - a->pad_left;
-    for (int64_t t = frame; t < frame + a->kt; t++) {
-        for (int64_t y = top; y < top + a->kh; y++) {
-            for (int64_t x = left; x < left + a->kw; x++, dst += channels) {
-                const struct oz_act *from = t < 0 ? a->past : a->x;
-                if (from == NULL || y < 0 || y >= a->height || x < 0 || x >= a->width) {
-                    memset(dst, 0, bytes);
-                    continue;
-                }
-                int64_t f = t < 0 ? t + a->kt - 1 : t;
-                int64_t row = (f * a->height + y) * a->width + x;
-                memcpy(dst, (const float *)from->data + row * from->stride, bytes);
-            }
-        }
-    }
-}
-
-static void fetch_patches(const void *ctx, const struct oz_gemm_kernel *g, int64_t row0,
-                          int64_t rows, void *dst, int64_t ld, float *room)
-{
-    const struct conv *c = ctx;
-    int64_t k = (int64_t)c->a->kt * c->a->kh * c->a->kw * c->a->x->cols;
-    for (int64_t r = 0; r < rows; r++) {
-        if (g->a_dtype == OZ_DTYPE_F32) {
-            float *line = (float *)dst + r * ld;
-            gather_patch(c, row0 + r, line);
-            memset(line + k, 0, (size_t)(ld - k) * sizeof *line);
-            continue;
-        }
-        gather_patch(c, row0 + r, room);
-        memset(room + k, 0, (size_t)(ld - k) * sizeof *room);
-        g->convert(room, ld, (uint16_t *)dst + r * ld);
-    }
-}
-
-static struct oz_gemm conv_product(const struct oz_conv_args *a, const struct oz_cpu_kernel *k,
-                                   struct conv *c, struct oz_gemm_epilogue *e)
-{
-    *c = (struct conv){
-        .a = a,
-        .out_height = (a->height + a->pad_top + a->pad_bottom - a->kh) / a->stride + 1,
-        .out_width = (a->width + a->pad_left + a->pad_right - a->kw) / a->stride + 1};
-    *e = (struct oz_gemm_epilogue){
-        .bias = vector(a->b), .fn = a->fn, .add = a->residual, .out = a->out};
-    return (struct oz_gemm){.kernel = k->gemm,
-                            .m = a->out->rows,
-                            .n = a->out->cols,
-                            .k = (int64_t)a->kt * a->kh * a->kw * a->x->cols,
-                            .stored = a->w->plan != NULL ? a->w->plan->stored : OZ_DTYPE_F32,
-                            .packed = a->w->packed,
-                            .fetch = fetch_patches,
-                            .fetch_ctx = c,
-                            .epilogue = e};
-}
-
-size_t oz_gemm_conv_scratch(const struct oz_device *dev, const struct oz_conv_args *a,
-                            const struct oz_cpu_kernel *k)
-{
-    struct conv c;
-    struct oz_gemm_epilogue e;
-    struct oz_gemm p = conv_product(a, k, &c, &e);
-    return oz_gemm_scratch(dev, &p);
-}
-
-const char *oz_gemm_conv_reject(const struct oz_conv_args *a, const struct oz_cpu_kernel *k)
-{
-    if (a->w->plan == NULL || a->w->plan->kernel != k) {
-        return "the weight is not packed for it";
-    }
-    if (a->x->spec.dtype != OZ_DTYPE_F32 ||
-        (a->past != NULL && a->past->spec.dtype != OZ_DTYPE_F32) ||
-        (a->residual != NULL && a->residual->spec.dtype != OZ_DTYPE_F32)) {
-        return "the picture is not f32";
-    }
-    return out_reject(a->out);
-}
-
-enum oz_status oz_gemm_conv(const struct oz_op_ctx *ctx, const struct oz_conv_args *a,
-                            const struct oz_cpu_kernel *k)
-{
-    struct conv c;
-    struct oz_gemm_epilogue e;
-    struct oz_gemm p = conv_product(a, k, &c, &e);
-    oz_gemm_run(ctx, &p);
-    return OZ_OK;
 }

@@ -32,26 +32,44 @@ struct oz_gemm_epilogue {
     struct oz_act *out;
 };
 
-struct oz_gemm_kernel {
-    int32_t mr, nr, kr, k_multiple;
-    enum oz_dtype a_dtype; /* F32 or BF16: the rows that it reads */
-    int32_t k_block;       /* multiple of k_multiple; a panel's block stays in the first cache */
+#define OZ_GEMM_FEW 12 /* rows of run_few, at most */
 
-    /* c[rows, nr] (ldc apart) = or += a[rows, k] b. rows in 1..mr, k a multiple of kr (of k_multiple
-     * where that is larger). a: lda elements between rows. b: a panel from its k-th element. */
+/*
+ * A micro-kernel. `rows` below is in 1..mr; k is a multiple of kr, of k_multiple where that is
+ * larger. With row_multiple > 1 rows up to the next multiple of it are read and written too.
+ */
+struct oz_gemm_kernel {
+    int32_t mr, nr, kr, k_multiple, row_multiple;
+    enum oz_dtype a_dtype; /* F32 or BF16: the rows that it is given */
+    bool widen_a;          /* a_dtype is BF16 and run reads f32: the driver widens with decode */
+    int32_t k_block;       /* multiple of k_multiple; a panel's block stays in the first cache */
+    int32_t row_block;     /* rows of a task, at most; a multiple of mr */
+
+    /* c[rows, nr] (ldc apart) = or += a[rows, k] b. a: lda elements between rows. b: a panel from its
+     * k-th element. */
     void (*run)(int64_t rows, int64_t k, const void *a, int64_t lda, const void *b, float *c,
                 int64_t ldc, bool first);
-    /* The same with panels stored in bf16 where run reads f32; and their decoding, `count` elements.
-     * NULL where run reads bf16 itself. */
+    /* The same with panels stored in bf16 where run reads f32. NULL where run reads bf16 itself. */
     void (*run_bf16)(int64_t rows, int64_t k, const void *a, int64_t lda, const void *b, float *c,
                      int64_t ldc, bool first);
+    /* The same for few_panels[rows] neighbouring panels at once (0: not for so many rows), for panels
+     * that stream from memory. Panel j is b_step bytes behind panel j - 1, its sums c_step elements.
+     * `stored` says what run and run_bf16 say in two functions. */
+    int32_t few_panels[OZ_GEMM_FEW + 1];
+    void (*run_few)(int64_t rows, int64_t k, const void *a, int64_t lda, const void *b,
+                    int64_t b_step, float *c, int64_t ldc, int64_t c_step, bool first,
+                    enum oz_dtype stored);
+    /* bf16 to f32, any count. NULL where run reads bf16 itself. */
     void (*decode)(const uint16_t *src, int64_t count, float *dst);
     /* Rows [0, rows) of sums y (and of the second product, or NULL), ld apart, at row0, col0. May
      * change y and up. */
     void (*store)(const struct oz_gemm_epilogue *e, int64_t row0, int64_t rows, int64_t col0,
                   int64_t cols, float *y, float *up, int64_t ld);
-    /* f32 to what a_dtype says, for gathered rows. */
+    /* Gathered f32 values as run reads them, rounded to a_dtype; NULL: as they are. */
     void (*convert)(const float *src, int64_t count, void *dst);
+    /* Around each task, on its thread; may be NULL. */
+    void (*begin)(void);
+    void (*end)(void);
 };
 
 /* A parameter's plan: the kernel that its packed form is for. */
@@ -60,10 +78,11 @@ struct oz_param_plan {
     enum oz_dtype stored; /* of packed elements: F32 or BF16 */
 };
 
-/* Rows of A that must be gathered: rows [row0, row0 + rows), k_padded elements each in the kernel's
- * a_dtype, ld apart. `room` is a row of f32. */
-typedef void (*oz_gemm_fetch_fn)(const void *ctx, const struct oz_gemm_kernel *g, int64_t row0,
-                                 int64_t rows, void *dst, int64_t ld, float *room);
+/* Columns [k0, k0 + count) of gathered row `row` of A, in f32. */
+typedef void (*oz_gemm_fetch_fn)(const void *ctx, int64_t row, int64_t k0, int64_t count,
+                                 float *dst);
+
+struct oz_pool;
 
 struct oz_gemm {
     const struct oz_gemm_kernel *kernel;
@@ -86,11 +105,20 @@ static inline int64_t oz_gemm_pad(int64_t n, int64_t multiple)
 size_t oz_gemm_packed_bytes(const struct oz_gemm_kernel *g, enum oz_dtype stored, int64_t n,
                             int64_t k);
 
-/* Packs rows [row0, row0 + rows) of a weight into place; row0 is a multiple of nr, and a last band
- * writes its panel's padding. Decodes through the weight's codec where stored is F32; BF16 needs a
- * bf16 weight. */
-void oz_gemm_pack(const struct oz_gemm_kernel *g, enum oz_dtype stored, const struct oz_weight *w,
-                  int64_t slice, int64_t row0, int64_t rows, void *packed);
+/* Bytes of one panel of a weight of depth k. */
+size_t oz_gemm_panel_bytes(const struct oz_gemm_kernel *g, enum oz_dtype stored, int64_t k);
+
+static inline size_t oz_gemm_element_bytes(enum oz_dtype dtype)
+{
+    return dtype == OZ_DTYPE_F32 ? 4 : 2;
+}
+
+/* Packs rows [row0, row0 + rows) of a weight into place, panels shared out over the pool (may be
+ * NULL); row0 is a multiple of nr, and a last band writes its panel's padding. Decodes through the
+ * weight's codec where stored is F32; BF16 needs a bf16 weight. */
+void oz_gemm_pack(struct oz_pool *pool, const struct oz_gemm_kernel *g, enum oz_dtype stored,
+                  const struct oz_weight *w, int64_t slice, int64_t row0, int64_t rows,
+                  void *packed);
 
 /* Scratch that a product takes; then the product. */
 size_t oz_gemm_scratch(const struct oz_device *dev, const struct oz_gemm *p);

@@ -86,6 +86,17 @@ const struct oz_cpu_kernel *const *oz_cpu_kernels(enum oz_op op)
     return lists[op];
 }
 
+#define LACKS(id, name, what) "the processor lacks " name,
+static const char *const lacks[] = {OZ_TIER_MAP(LACKS)};
+
+#define OP_NAME(id, name, args) #name,
+static const char *const op_names[] = {OZ_OP_MAP(OP_NAME)};
+
+const char *oz_cpu_op_name(enum oz_op op)
+{
+    return op_names[op];
+}
+
 const char *oz_cpu_unusable(const struct oz_cpu *cpu, const struct oz_cpu_kernel *k)
 {
     for (const struct oz_cpu_kernel *const *u = cpu->usable[k->op]; *u != NULL; u++) {
@@ -93,10 +104,13 @@ const char *oz_cpu_unusable(const struct oz_cpu *cpu, const struct oz_cpu_kernel
             return NULL;
         }
     }
-    if (!(cpu->tiers & (1U << k->tier))) {
-        return "its tier is not available";
+    if (!(cpu->processor & (1U << k->tier))) {
+        return lacks[k->tier];
     }
-    return "its tests have never run; OUNCE_FORCE or OUNCE_CPU may ask for it";
+    if (!(cpu->tiers & (1U << k->tier))) {
+        return "OUNCE_CPU leaves its tier out";
+    }
+    return "never run: opt in with OUNCE_FORCE";
 }
 
 /* Is `name` one of the comma-separated words of `list`? */
@@ -145,6 +159,7 @@ enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier, const 
                              struct oz_error *err)
 {
     forced = forced != NULL ? forced : "";
+    cpu->processor = cpu->tiers;
     OZ_TRY(oz_tier_limit(cpu->tiers, wanted_tier, &cpu->tiers, err));
     OZ_TRY(check_forced(forced, err));
     for (int op = 0; op < OZ_OP_COUNT; op++) {

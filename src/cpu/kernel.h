@@ -41,7 +41,8 @@ struct oz_cpu_kernel {
 /* The CPU device: what the backend adds to struct oz_device (its `impl`). */
 struct oz_cpu {
     struct oz_device dev;
-    uint32_t tiers; /* mask, after OUNCE_CPU */
+    uint32_t tiers;     /* mask, after OUNCE_CPU */
+    uint32_t processor; /* mask, of all that this processor runs */
     const struct oz_cpu_kernel *usable[OZ_OP_COUNT][OZ_CPU_MAX_KERNELS + 1]; /* NULL ends a list */
 };
 
@@ -56,9 +57,17 @@ const struct oz_cpu_kernel *const *oz_cpu_kernels(enum oz_op op);
 /* Why a kernel is not in a device's list ("the processor lacks avx512bf16"), or NULL. */
 const char *oz_cpu_unusable(const struct oz_cpu *cpu, const struct oz_cpu_kernel *k);
 
-/* Fills cpu->usable from its tiers, OUNCE_CPU and OUNCE_FORCE. OZ_ERR_ARG: an unknown kernel. */
+/* "linear" */
+const char *oz_cpu_op_name(enum oz_op op);
+
+/* Fills cpu->usable from its tiers (which it first keeps as cpu->processor), OUNCE_CPU and OUNCE_FORCE. OZ_ERR_ARG: an unknown kernel. */
 OZ_MUST_USE enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier,
                                          const char *forced, struct oz_error *err);
+
+/* Opens the device with a tier and kernels in place of OUNCE_CPU and OUNCE_FORCE (either may be
+ * NULL). */
+OZ_MUST_USE enum oz_status oz_cpu_open(struct oz_device **out, uint32_t flags, struct oz_pool *pool,
+                                       const char *tier, const char *forced, struct oz_error *err);
 
 /* The kernel that runs these arguments: the first of the list that does not decline. Never NULL: the
  * reference accepts everything. */

@@ -134,7 +134,6 @@ enum oz_status oz_cpu_pack_band(struct oz_device *dev, struct oz_queue *queue,
                                 struct oz_param *param, int64_t slice, int64_t row0, int64_t rows,
                                 const struct oz_weight *band, struct oz_error *err)
 {
-    (void)dev;
     (void)queue;
     if (param->plan == NULL || param->plan->kernel->gemm == NULL || param->packed == NULL) {
         return OZ_FAIL(err, OZ_ERR_INTERNAL,
@@ -142,7 +141,7 @@ enum oz_status oz_cpu_pack_band(struct oz_device *dev, struct oz_queue *queue,
                        "the planes.",
                        param->name != NULL ? param->name : "(unnamed)");
     }
-    oz_gemm_pack(param->plan->kernel->gemm, param->plan->stored, band, slice, row0, rows,
+    oz_gemm_pack(dev->pool, param->plan->kernel->gemm, param->plan->stored, band, slice, row0, rows,
                  param->packed);
     return OZ_OK;
 }

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct oz_bench_request;
+struct oz_kernel_report;
 struct oz_op_table;
 struct oz_pool;
 struct oz_queue; /* the backend's: a stream of work. NULL is the device's default queue */
@@ -83,12 +85,19 @@ struct oz_device {
                                         struct oz_event *event, struct oz_error *err);
     void (*event_destroy)(struct oz_device *dev, struct oz_event *event);
 
+    /* Tells its tiers and kernels; measures its kernels (dev/report.h). NULL: it has no lists.
+     * bench: OZ_ERR_DEVICE with plan_only; OZ_ERR_CANCELLED; OZ_ERR_NOMEM; what sample returned. */
+    void (*describe)(struct oz_device *dev, const struct oz_kernel_report *report);
+    OZ_MUST_USE enum oz_status (*bench)(struct oz_device *dev,
+                                        const struct oz_bench_request *request,
+                                        struct oz_error *err);
+
     void (*close)(struct oz_device *dev);
 };
 
 /* Version of this contract between the engine and a backend that is a plug-in; raised with every
  * change of struct oz_device, struct oz_op_table or an operator's arguments. */
-#define OZ_BACKEND_ABI 2U
+#define OZ_BACKEND_ABI 3U
 
 /* A backend as the registry lists it. */
 struct oz_backend {

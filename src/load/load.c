@@ -185,6 +185,29 @@ static enum oz_status place(const struct oz_load_args *a, const struct oz_layer 
     return OZ_OK;
 }
 
+/* Is all that the row asks for built? What is not must not be ignored. */
+static bool is_built(const struct oz_layer *row)
+{
+    const uint32_t rows = OZ_TRANSFORM_SWAP_HALVES | OZ_TRANSFORM_PERMUTE;
+    uint32_t built = OZ_TRANSFORM_RESHAPE | rows;
+    bool parts = row->file_rows != 0 || row->file_row != 0;
+    if (is_vector(row)) {
+        built |= OZ_TRANSFORM_ADD_ONE;
+    } else if (row->kind == OZ_LAYER_CONV) {
+        built = OZ_TRANSFORM_RESHAPE | OZ_TRANSFORM_LAST_TAP;
+    } else {
+        built |= OZ_TRANSFORM_TRANSPOSE;
+    }
+    /* The file's dim 0 is the canonical rows only where nothing stands in between. */
+    bool parts_built =
+        row->kind == OZ_LAYER_LINEAR || row->kind == OZ_LAYER_EMBED || is_vector(row);
+    if (parts && (!parts_built || (row->transform & OZ_TRANSFORM_TRANSPOSE) != 0)) {
+        return false;
+    }
+    return (row->transform & ~built) == 0 && row->bind_row_stride == 0 && row->bind_row == 0 &&
+           row->bind_slice == 0;
+}
+
 static enum oz_param_use use_of(const struct oz_layer *row)
 {
     switch (row->kind) {
@@ -253,7 +276,7 @@ static enum oz_status load_row(const struct oz_load_args *a, const struct oz_lay
                        "Tensor %s is stored as %s: this version loads F32, F16, BF16 and F64.",
                        t->name, t->codec != NULL ? "a block format" : oz_dtype_name(t->dtype));
     }
-    if (row->bind_row_stride != 0 || ((row->transform & OZ_TRANSFORM_ADD_ONE) && !is_vector(row))) {
+    if (!is_built(row)) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED, "%s asks for a transform that is not built yet.",
                        row->name);
     }

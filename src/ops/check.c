@@ -122,6 +122,18 @@ const char *oz_check_attention(const struct oz_attention_args *a)
     if (a->paged != NULL && a->segment_count != 1) {
         return "pages of keys go with one segment";
     }
+    if (a->mask != OZ_MASK_NONE && a->segment_count != 1) {
+        return "a mask goes with queries and keys in one segment";
+    }
+    if (a->mask == OZ_MASK_WINDOW && a->window < 1) {
+        return "the window is less than 1";
+    }
+    if (!vector_of(a->sinks, a->heads)) {
+        return "the sinks have not one value a head";
+    }
+    if (a->bias != NULL && (a->bias->rows != a->heads || a->bias->cols % 2 != 1)) {
+        return "the bias is not [heads, 2 * reach - 1]";
+    }
     for (int32_t i = 0; i < a->segment_count; i++) {
         const char *problem = check_segment(a, i);
         if (problem != NULL) {
@@ -142,6 +154,13 @@ const char *oz_check_norm_mod(const struct oz_norm_mod_args *a)
     }
     if (a->out != NULL && !same_shape(a->x, a->out)) {
         return "x and out have different shapes";
+    }
+    if (a->mul != NULL && a->y == NULL) {
+        return "mul is a factor of y, which is not there";
+    }
+    if (a->mul != NULL &&
+        (a->mul->rows != a->x->rows || (a->mul->cols != n && a->mul->cols != 1))) {
+        return "mul is neither of x's shape nor one value a row";
     }
     if (!vector_of(a->weight, n) || !vector_of(a->bias, n)) {
         return "weight or bias are not as long as x is wide";
@@ -194,6 +213,10 @@ const char *oz_check_conv(const struct oz_conv_args *a)
     if (a->w->shape[0] != a->out->cols || length(a->w) != a->out->cols * taps * a->x->cols) {
         return "the weight is not [out, kernel, in]";
     }
+    if (a->past != NULL && (a->past->rows != (int64_t)(a->kt - 1) * a->height * a->width ||
+                            a->past->cols != a->x->cols)) {
+        return "the past is not [(kt - 1) * height * width, in]";
+    }
     int64_t h = (a->height + a->pad_top + a->pad_bottom - a->kh) / a->stride + 1;
     int64_t w = (a->width + a->pad_left + a->pad_right - a->kw) / a->stride + 1;
     int64_t t = (a->frames - 1) / a->stride_t + 1;
@@ -210,7 +233,7 @@ const char *oz_check_resample(const struct oz_resample_args *a)
 {
     int64_t pixels = (int64_t)a->frames * a->height * a->width;
     int64_t factor = (int64_t)a->factor_t * a->factor_y * a->factor_x;
-    if (a->x->rows != pixels || factor < 1) {
+    if (a->x->rows != pixels || a->factor_t < 1 || a->factor_y < 1 || a->factor_x < 1) {
         return "the input's rows are not frames * height * width";
     }
     if (a->kind == OZ_RESAMPLE_NEAREST) {
@@ -219,6 +242,10 @@ const char *oz_check_resample(const struct oz_resample_args *a)
                    : "the output is not the enlarged input";
     }
     bool up = a->kind == OZ_RESAMPLE_DUP_UP;
+    if (!up && (a->frames % a->factor_t != 0 || a->height % a->factor_y != 0 ||
+                a->width % a->factor_x != 0)) {
+        return "the sides are no multiples of their factors";
+    }
     int64_t rows = up ? pixels * factor : pixels / factor;
     int64_t many = up ? a->out->cols * factor : a->x->cols * factor;
     int64_t few = up ? a->x->cols : a->out->cols;

@@ -39,8 +39,6 @@ struct oz_exec {
     struct oz_trace *trace; /* NULL: none */
     oz_exec_dump_fn dump;   /* NULL: none */
     void *dump_ctx;
-    double seconds[OZ_OP_COUNT]; /* spent in each operator (RUN; host time of the call) */
-    int64_t calls[OZ_OP_COUNT];
 };
 
 /* Starts an exec in caller's storage. */

@@ -71,8 +71,6 @@ static void end(struct oz_exec *x, const struct call *c, enum oz_status status,
             x->dev->name, x->dev->tier);
         return;
     }
-    x->seconds[c->op] += now - c->start;
-    x->calls[c->op]++;
     if (x->trace != NULL) {
         oz_trace_add(x->trace, c->op, x->label, out != NULL ? out->rows : 0,
                      out != NULL ? out->cols : 0, c->start, now);

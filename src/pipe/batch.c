@@ -179,7 +179,7 @@ static void advance(struct oz_exec *x, struct oz_batch *b, int32_t member, int32
     struct oz_sequence *s = b->members[member];
     struct oz_act v = oz_act_rows(velocities, b->image_offsets[branch], s->image_rows);
     const struct oz_batch_hooks *hooks = x->mode == OZ_EXEC_RUN ? b->hooks : NULL;
-    if (hooks != NULL && oz_exec_ok(x)) {
+    if (hooks != NULL && hooks->prediction != NULL && oz_exec_ok(x)) {
         hooks->prediction(hooks->ctx, s, &v);
     }
     if (s->branches == 2) {
@@ -197,7 +197,7 @@ static void advance(struct oz_exec *x, struct oz_batch *b, int32_t member, int32
         x, &(struct oz_sched_step_args){
                .x = &s->latents, .keep = true, .count = 1, .factors = factors, .terms = {&v}});
     if (x->mode == OZ_EXEC_RUN && oz_exec_ok(x)) {
-        if (hooks != NULL) {
+        if (hooks != NULL && hooks->latents != NULL) {
             hooks->latents(hooks->ctx, s, &s->latents);
         }
         s->step++;

@@ -14,7 +14,8 @@
 #include "pipe/sequence.h"
 
 /* Called after a step's prediction and before anything is combined (RUN only): the conditional
- * velocity of a sequence, and then its latents after the step. Device memory. For parity tests. */
+ * velocity of a sequence, and then its latents after the step; each may be NULL. Device memory. For
+ * parity tests. */
 struct oz_batch_hooks {
     void (*prediction)(void *ctx, const struct oz_sequence *s, const struct oz_act *velocity);
     void (*latents)(void *ctx, const struct oz_sequence *s, const struct oz_act *latents);

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "pipe/task.h"
 #include "text/template.h"
 
 #define MAX_CONFIG_BYTES (1U << 20)
@@ -110,14 +111,25 @@ static enum oz_status apply_defaults(struct oz_pipeline *p, const char *path,
     const char *name;
     const char *negative;
     struct oz_pipeline_defaults *d = &p->defaults;
-    OZ_TRY(oz_json_get_integer(json, "width", d->width, 16, 65536, &width, path, err));
-    OZ_TRY(oz_json_get_integer(json, "height", d->height, 16, 65536, &height, path, err));
-    OZ_TRY(oz_json_get_integer(json, "num_inference_steps", d->num_inference_steps, 1, 10000,
-                               &steps, path, err));
+    OZ_TRY(oz_json_get_integer(json, "width", d->width, 1, OZ_TASK_MAX_SIDE, &width, path, err));
+    OZ_TRY(oz_json_get_integer(json, "height", d->height, 1, OZ_TASK_MAX_SIDE, &height, path, err));
+    OZ_TRY(oz_json_get_integer(json, "num_inference_steps", d->num_inference_steps, 1,
+                               OZ_TASK_MAX_STEPS, &steps, path, err));
     OZ_TRY(oz_json_get_number(json, "true_cfg_scale", d->true_cfg_scale, &d->true_cfg_scale, path,
                               err));
     OZ_TRY(oz_json_get_string(json, "name", NULL, &name, path, err));
     OZ_TRY(oz_json_get_string(json, "negative_prompt", NULL, &negative, path, err));
+    int32_t multiple = oz_pipeline_size_multiple(p);
+    if (width % multiple != 0 || height % multiple != 0) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT,
+                       "%s: the size %lld x %lld is no multiple of %d, as this model needs.", path,
+                       (long long)width, (long long)height, multiple);
+    }
+    if (!(d->true_cfg_scale > 0 && d->true_cfg_scale <= OZ_TASK_MAX_SCALE)) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT,
+                       "%s: \"true_cfg_scale\" is %g; it must be more than 0 and at most %g.", path,
+                       d->true_cfg_scale, OZ_TASK_MAX_SCALE);
+    }
     d->width = (int32_t)width;
     d->height = (int32_t)height;
     d->num_inference_steps = (int32_t)steps;
@@ -282,13 +294,13 @@ static enum oz_status check_fit(const struct oz_pipeline *p, struct oz_error *er
 static enum oz_status open_all(struct oz_pipeline *p, struct oz_error *err)
 {
     OZ_TRY(read_index(p->path, err));
-    OZ_TRY(read_defaults(p, err));
     OZ_TRY(open_scheduler(p, err));
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         OZ_TRY(open_component(p, (enum oz_component_id)i, err));
     }
     OZ_TRY(open_tokenizer(p, err));
-    return check_fit(p, err);
+    OZ_TRY(check_fit(p, err));
+    return read_defaults(p, err); /* last: what is allowed depends on the components */
 }
 
 enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder, struct oz_error *err)
@@ -312,6 +324,24 @@ enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder, st
 int32_t oz_pipeline_size_multiple(const struct oz_pipeline *p)
 {
     return p->transformer.config.patch_size << (p->vae.config.levels - 1);
+}
+
+enum oz_status oz_pipeline_check(const struct oz_pipeline *p, struct oz_error *err)
+{
+    struct oz_error all;
+    enum oz_status status = OZ_OK;
+    for (int i = OZ_COMPONENT_COUNT - 1; i >= 0; i--) {
+        const struct oz_component *c = &p->components[i];
+        struct oz_error one;
+        enum oz_status found = oz_match_check(c->match, c->folder, &one);
+        if (found != OZ_OK && status != OZ_OK) {
+            (void)oz_error_prefix(&all, status, "%s ", one.message);
+        } else if (found != OZ_OK) {
+            all = one;
+        }
+        status = found != OZ_OK ? found : status;
+    }
+    return status == OZ_OK ? OZ_OK : OZ_FAIL(err, status, "%s", all.message);
 }
 
 /* One pass over all components: measuring, or for real. */
@@ -343,9 +373,7 @@ enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz
                                 void *ctx, struct oz_error *err)
 {
     struct oz_arena measure;
-    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
-        OZ_TRY(oz_match_check(p->components[i].match, p->components[i].folder, err));
-    }
+    OZ_TRY(oz_pipeline_check(p, err));
     p->dev = dev;
     oz_arena_init_measure(&measure, "model");
     OZ_TRY(load_all(p, &measure, NULL, NULL, err));

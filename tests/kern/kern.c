@@ -2,6 +2,8 @@
 #include "kern.h"
 
 #include "base/pool.h"
+#include "cpu/gemm.h"
+#include "cpu/kernel.h"
 
 #define GUARD_BYTES 64 /* before and after a block's data; keeps 64-byte alignment */
 #define CANARY 0xA5
@@ -55,9 +57,29 @@ int kern_setup(void **state)
     state_of_random = state_of_random * 0x9E3779B97F4A7C15U + 1;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(oz_pool_create(&pools[i], thread_counts[i], NULL), OZ_OK);
-        assert_int_equal(oz_device_open(&devices[i], "cpu", 0, pools[i], NULL), OZ_OK);
     }
+    kern_force(NULL);
     return 0;
+}
+
+void kern_forget(void)
+{
+    for (size_t i = 0; i < loose_count; i++) {
+        free(loose[i]);
+    }
+    loose_count = 0;
+    blocks = NULL;
+}
+
+void kern_force(const char *kernel)
+{
+    struct oz_error err;
+    for (int i = 0; i < 3; i++) {
+        oz_device_close(&devices[i]);
+        if (oz_cpu_open(&devices[i], 0, pools[i], getenv("OUNCE_CPU"), kernel, &err) != OZ_OK) {
+            fail_msg("%s", err.message);
+        }
+    }
 }
 
 int kern_teardown(void **state)
@@ -67,11 +89,7 @@ int kern_teardown(void **state)
         oz_device_close(&devices[i]);
         oz_pool_destroy(&pools[i]);
     }
-    for (size_t i = 0; i < loose_count; i++) {
-        free(loose[i]);
-    }
-    loose_count = 0;
-    blocks = NULL;
+    kern_forget();
     return 0;
 }
 
@@ -264,6 +282,51 @@ struct oz_param *kern_vector(const char *name, int64_t n, double deviation)
     p->rank = 1;
     p->shape[0] = n;
     return p;
+}
+
+/* Packs with five threads, and with one: the bytes must be the same, and none behind them. */
+static void pack_twice(struct oz_param *p, size_t bytes)
+{
+    struct oz_error err;
+    uint8_t *memory[2];
+    for (int i = 0; i < 2; i++) {
+        struct oz_device *dev = devices[i == 0 ? 2 : 0];
+        memory[i] = kern_array(bytes);
+        p->packed = memory[i];
+        if (dev->ops->pack_band(dev, NULL, p, 0, 0, p->weight.rows, &p->weight, &err) != OZ_OK) {
+            fail_msg("%s", err.message);
+        }
+        for (int j = 0; j < GUARD_BYTES; j++) {
+            assert_int_equal(memory[i][bytes + (size_t)j], CANARY);
+            assert_int_equal(memory[i][j - GUARD_BYTES], CANARY);
+        }
+    }
+    assert_memory_equal(memory[0], memory[1], bytes);
+}
+
+void kern_pack(struct oz_param *p, enum oz_param_use use)
+{
+    struct oz_error err;
+    struct oz_plan_answer answer;
+    const struct oz_plan_request request = {.use = use};
+    if (devices[0]->ops->plan_param(devices[0], p, &request, &answer, &err) != OZ_OK) {
+        fail_msg("%s", err.message);
+    }
+    p->plan = answer.plan;
+    if (answer.packed_bytes > 0) {
+        pack_twice(p, answer.packed_bytes);
+    }
+}
+
+bool kern_packed(enum oz_op op, const void *args)
+{
+    return oz_cpu_pick(devices[0], op, args)->gemm != NULL;
+}
+
+bool kern_rounds(enum oz_op op, const void *args)
+{
+    return kern_packed(op, args) &&
+           oz_cpu_pick(devices[0], op, args)->gemm->a_dtype == OZ_DTYPE_BF16;
 }
 
 double kern_weight(const struct oz_param *p, int64_t slice, int64_t row, int64_t col)

@@ -89,7 +89,7 @@ static int setup(void **state)
 {
     struct oz_error err;
     require(oz_pool_create(&pool, 0, &err), &err);
-    require(oz_device_open(&device, "cpu", 0, pool, &err), &err);
+    require(oz_device_open(&device, "cpu", OZ_DEVICE_F32, pool, &err), &err);
     open_pipeline(device, &pipeline);
     require(oz_ckpt_open(&reference, OZ_TEST_DIR "/parity/reference.safetensors", NULL, &err),
             &err);
@@ -236,6 +236,26 @@ static void test_cases(void **state)
     }
 }
 
+/* What diffusers' own bf16 reaches against its f32: the default precision must not be worse. */
+static void test_default_precision(void **state)
+{
+    static const double least_db[CASES] = {52.3, 51.3, 46.8};
+    struct oz_device *dev;
+    struct oz_error err;
+    struct oz_pipeline *p;
+    require(oz_device_open(&dev, "cpu", 0, pool, &err), &err);
+    open_pipeline(dev, &p);
+    for (int i = 0; i < CASES; i++) {
+        struct distance d = run_case(p, i);
+        print_distance(cases[i].prompt, &d);
+        print_message("%-34s %.1f dB of at least %.1f\n", "  default precision:", d.picture_db,
+                      least_db[i]);
+        assert_true(d.picture_db >= least_db[i]);
+    }
+    oz_pipeline_close(&p);
+    oz_device_close(&dev);
+}
+
 /* ---- planted faults ---- */
 
 /* Operators that change their arguments before they pass them on. */
@@ -328,7 +348,7 @@ static void test_planted_faults(void **state)
         struct oz_device *faulty;
         struct oz_error err;
         struct oz_pipeline *p;
-        require(oz_device_open(&faulty, "cpu", 0, pool, &err), &err);
+        require(oz_device_open(&faulty, "cpu", OZ_DEVICE_F32, pool, &err), &err);
         honest = faulty->ops;
         struct oz_op_table table = *honest;
         plant(&table, faults[f]);
@@ -487,9 +507,13 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),      cmocka_unit_test(test_planted_faults),
-        cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_one_step),   cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_default_precision),
+        cmocka_unit_test(test_planted_faults),
+        cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_one_step),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -52,7 +52,7 @@ static int setup(void **state)
     struct oz_error err;
     struct oz_qwen_image_config c;
     require(oz_pool_create(&pool, 0, &err), &err);
-    require(oz_device_open(&device, "cpu", 0, pool, &err), &err);
+    require(oz_device_open(&device, "cpu", OZ_DEVICE_F32, pool, &err), &err);
     require(parse(config_text, &c, &err), &err);
     require(oz_arena_init_host(&host, "host", oz_qwen_image_host_bytes(&c), &err), &err);
     require(oz_qwen_image_build(&model, &c, &host, &table, &err), &err);

@@ -29,7 +29,7 @@ static int setup(void **state)
 {
     struct oz_error err;
     assert_int_equal(oz_pool_create(&pool, 0, &err), OZ_OK);
-    assert_int_equal(oz_device_open(&device, "cpu", 0, pool, &err), OZ_OK);
+    assert_int_equal(oz_device_open(&device, "cpu", OZ_DEVICE_F32, pool, &err), OZ_OK);
     return 0;
 }
 

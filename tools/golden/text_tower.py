@@ -4,14 +4,15 @@
 
 Written into --out:
 
-  tied.safetensors          weights `model.*` (bf16, names of the old flat layout) and `golden.*`
-  untied.safetensors        `lm_head.weight`, and the logits `golden.*` that it gives; the body is the one above
+  tied.safetensors          the checkpoint: weights `model.*` (bf16, names of the old flat layout)
+  untied.safetensors        `lm_head.weight` alone; the body is the one above
+  golden.safetensors        what transformers computed with them
   {tied,untied}.config.json       as transformers 5.x saves it (nested text_config, rope_parameters)
   {tied,untied}.config_flat.json  as transformers 4.x did (one level, rope_theta and rope_scaling)
 
-`golden.input_ids` [n] is common to all cases. For each case C (see `positions`): `golden.C.position_ids` [3, n]
-(rows t, h, w), `golden.C.layers.L` [n, hidden] (the residual stream after decoder layer L), `golden.C.norm`
-[n, hidden] (after the final norm: what a text-to-image pipeline takes) and `golden.C.logits` [n, vocab].
+`input_ids` [n] is common to all cases. For each case C (see `positions`): `C.position_ids` [3, n] (rows t, h, w),
+`C.layers.L` [n, hidden] (the residual stream after decoder layer L), `C.norm` [n, hidden] (after the final norm: what a
+text-to-image pipeline takes), `C.tied.logits` and `C.untied.logits` [n, vocab].
 
 The weights come from a hash, not from a random generator; README.md beside this file gives the rule. They are rounded
 to bf16 once, so that the file holds exactly what transformers computed with.
@@ -35,7 +36,7 @@ from transformers.utils import logging
 
 Tensors = dict[str, torch.Tensor]
 
-HIDDEN, LAYERS, HEADS, KV_HEADS, INTERMEDIATE, VOCAB = 64, 2, 4, 2, 128, 128
+HIDDEN, LAYERS, HEADS, KV_HEADS, INTERMEDIATE, VOCAB = 64, 2, 4, 2, 96, 128
 HEAD_DIM = HIDDEN // HEADS
 MROPE_SECTION = [2, 3, 3]
 ROPE_THETA = 1e6
@@ -248,7 +249,7 @@ def check_that_faults_show(config: dict, weights: Tensors, ids: torch.Tensor, ca
         "eps 1e-5": ("plain", run(load(config | {"rms_norm_eps": 1e-5}, weights), ids, None)),
     }
     for name, (case, got) in faults.items():
-        error = (got["norm"] - golden[f"golden.{case}.norm"]).abs().max().item()
+        error = (got["norm"] - golden[f"{case}.norm"]).abs().max().item()
         print(f"  {name} ({case}): {error:.2g}")
         assert error > 1e-3, f"{name}: too small a difference to be seen"
 
@@ -266,8 +267,7 @@ def main() -> None:
     weights, cases = fill(), positions()
     ids = hashed_integers(1000, TOKENS, ORDINARY_IDS)
     body = {name: w for name, w in weights.items() if name != "lm_head.weight"}
-    files: dict[bool, Tensors] = {True: dict(body), False: {"lm_head.weight": weights["lm_head.weight"]}}
-    files[True]["golden.input_ids"] = ids
+    golden: Tensors = {"input_ids": ids}
 
     for tied in (True, False):
         name, held = ("tied", body) if tied else ("untied", weights)
@@ -281,18 +281,19 @@ def main() -> None:
             if case == "plain":
                 default = run(model, ids, None)
                 assert all(torch.equal(result[key], default[key]) for key in result), "positions 0..n-1 are the default"
+            golden[f"{case}.{name}.logits"] = result.pop("logits")
             if tied:
-                files[True][f"golden.{case}.position_ids"] = rows.contiguous()
-                files[True] |= {f"golden.{case}.{key}": value for key, value in result.items()}
+                golden[f"{case}.position_ids"] = rows.contiguous()
+                golden |= {f"{case}.{key}": value for key, value in result.items()}
             else:
-                assert torch.equal(result["norm"], files[True][f"golden.{case}.norm"])
-                files[False][f"golden.{case}.logits"] = result["logits"]
+                assert torch.equal(result["norm"], golden[f"{case}.norm"])
     print("planted faults, largest error after the final norm:")
-    check_that_faults_show(flat_config(True), body, ids, cases, files[True])
+    check_that_faults_show(flat_config(True), body, ids, cases, golden)
 
     made_with = ", ".join(f"{package} {version(package)}" for package in ("transformers", "torch"))
-    for tied, tensors in files.items():
-        path = Path(out, "tied.safetensors" if tied else "untied.safetensors")
+    files = {"tied": body, "untied": {"lm_head.weight": weights["lm_head.weight"]}, "golden": golden}
+    for name, tensors in files.items():
+        path = Path(out, f"{name}.safetensors")
         save_file(tensors, path, metadata={"fill": FILL_RULE, "made_with": f"{made_with}; float32, eager, CPU"})
         path.chmod(0o644)
         print(f"{path.name}: {len(tensors)} tensors, {path.stat().st_size} bytes")

@@ -9,6 +9,7 @@
 struct builder {
     struct oz_layer_table *t;
     int32_t block_number;
+    int32_t head_dim; /* rows of a head, which cuts keep whole */
 };
 
 /* "<module>.weight" [n, k] and "<module>.bias" [n]. */
@@ -21,6 +22,7 @@ static void linear(const struct builder *b, struct oz_linear *l, enum oz_role ro
                            .rank = 2,
                            .shape = {n, k},
                            .cut = cut,
+                           .cut_unit = cut == OZ_CUT_HEADS ? b->head_dim : 0,
                            .fused = fused,
                            .fused_index = fused_index,
                            .block_number = b->block_number,
@@ -108,7 +110,7 @@ enum oz_status oz_qwen_image_build(struct oz_qwen_image *m, const struct oz_qwen
            "time_text_embed.timestep_embedder.linear_2");
     for (int32_t i = 0; i < c->layers; i++) {
         struct oz_qwen_image_block *block = &m->blocks[i];
-        struct builder b = {.t = t, .block_number = i + 1};
+        struct builder b = {.t = t, .block_number = i + 1, .head_dim = c->head_dim};
         *block = (struct oz_qwen_image_block){
             .label_image = oz_layer_string(t, "transformer_blocks.%d.image", i),
             .label_text = oz_layer_string(t, "transformer_blocks.%d.text", i),

@@ -53,6 +53,9 @@ expect 'guidance off, by 0' 0 'zero.png' '' generate $small -q -p pizza --true-c
 ok 'both are one' cmp off.png zero.png
 expect 'all that there is' 0 'x.png' '*1 picture in *' generate $small "$OUNCE_MODELS/emoji" -p pizza --verbose \
     --precision f32 --device cpu -o x.png
+ok 'its precision is in it' has_text x.png '"precision":"f32"'
+expect 'the default precision' 0 'y.png' '' generate $small -q -p pizza -o y.png
+ok 'is bf16' has_text y.png '"precision":"bf16"'
 rm -f ./*
 
 expect 'a width that is no multiple' 2 '' 'ounce: *100*96*' generate -p x --width 100 --height 96

@@ -50,7 +50,7 @@ number --num-images 'from 1 to 10000' 0 10001 two
 number --threads 'from 1 to 1024' 0 1025 -1
 number --seed 'from 0 to 18446744073709551615' -1 18446744073709551616 1.5 ''
 number --true-cfg-scale 'from 0 to 100' -0.1 100.1 nan inf 4,5 0x4 '' 1e400 four 4.0x
-expect 'precision' 2 '' "*--precision must be f32, not 'bf16'." generate -p x --precision bf16
+expect 'precision' 2 '' "*--precision must be one of bf16, f32, not 'fp8'." generate -p x --precision fp8
 expect 'device' 2 '' "*--device must be cpu, not 'cuda'." generate -p x --device cuda
 
 expect 'no prompt' 2 '' 'ounce: There is no prompt.*--prompt or --prompts-file*ounce generate --prompt "red apple"' generate

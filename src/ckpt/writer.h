@@ -1,0 +1,71 @@
+/*
+ * ckpt/writer.h: CONTRACT. Writes a safetensors checkpoint: one file, or shards with an index, byte
+ * for byte as the field's own library writes it.
+ *
+ * The header stands first in a file and names every tensor, so all tensors are declared when the
+ * writer is made; their bytes then stream through, in the order that the writer asks for. Nothing but
+ * names, shapes and one small buffer is held. Files are written beside their names and renamed when
+ * all are whole: a checkpoint is there entirely or not at all.
+ *
+ * Within a file tensors stand as the reference writer puts them: by dtype (8 bytes first, then
+ * 4, 2, 1, below; unsigned, signed, floating as its list has them), then by name in byte order; the
+ * header is padded with blanks to 8 bytes. Shards are filled greedily in the declared order, as
+ * transformers and diffusers fill them: a tensor larger than the limit is a shard of its own.
+ */
+#ifndef OZ_CKPT_WRITER_H
+#define OZ_CKPT_WRITER_H
+
+#include <ounce/status.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ckpt/table.h"
+#include "num/dtype.h"
+
+/* A tensor to be written. The name is copied. */
+struct oz_ckpt_spec {
+    const char *name;
+    enum oz_dtype dtype;
+    int32_t rank;
+    int64_t shape[OZ_CKPT_MAX_RANK];
+};
+
+struct oz_ckpt_writer_options {
+    const char *folder; /* exists */
+    const char *stem;   /* "model": model.safetensors, or model-00001-of-00002.safetensors ... and
+                           model.safetensors.index.json */
+    int64_t max_shard_bytes;          /* of tensors in a file; 0: one file */
+    const char *const (*metadata)[2]; /* key and value, into every file; NULL: none */
+    int32_t metadata_count;
+};
+
+struct oz_ckpt_writer;
+
+/*
+ * Lays out the files and makes them, under temporary names. OZ_ERR_ARG: a name or shape that the
+ * container cannot hold, a name twice, a header above OZ_CKPT_MAX_HEADER_BYTES, or a checkpoint of
+ * that stem is there already (it is never replaced); OZ_ERR_IO; OZ_ERR_NOMEM. *out is the caller's
+ * to destroy; NULL on failure.
+ */
+OZ_MUST_USE enum oz_status oz_ckpt_writer_create(struct oz_ckpt_writer **out,
+                                                 const struct oz_ckpt_writer_options *options,
+                                                 const struct oz_ckpt_spec *specs, int32_t count,
+                                                 struct oz_error *err);
+
+/* Which of the declared tensors comes next; -1 when all are whole. Tensors without elements are
+ * passed over. */
+int32_t oz_ckpt_writer_next(const struct oz_ckpt_writer *w);
+
+/* The next bytes of that tensor, little-endian and row-major; any number of them up to its rest
+ * (more is OZ_ERR_ARG). OZ_ERR_IO names the file. */
+OZ_MUST_USE enum oz_status oz_ckpt_writer_put(struct oz_ckpt_writer *w, const void *data,
+                                              size_t bytes, struct oz_error *err);
+
+/* Flushes, renames, writes the index. OZ_ERR_ARG: tensors are missing. The writer stays the caller's
+ * to destroy. */
+OZ_MUST_USE enum oz_status oz_ckpt_writer_finish(struct oz_ckpt_writer *w, struct oz_error *err);
+
+/* Without a finish, nothing is left behind. NULL inside is fine; sets it to NULL. */
+void oz_ckpt_writer_destroy(struct oz_ckpt_writer **w);
+
+#endif

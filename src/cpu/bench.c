@@ -1,0 +1,238 @@
+#include "cpu/bench.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+#define CEILING_S 0.25
+#define MAX_REPEATS 64
+#define MAX_RUNS 100000
+#define REFERENCE_WORK 6.0 /* 10^9 operations that the scalar reference is asked for at most */
+
+struct bench {
+    struct oz_device *dev;
+    const struct oz_bench_request *request;
+    struct oz_cpu only; /* a copy of the device whose lists are changed */
+    double ceilings[OZ_TIER_COUNT][OZ_CEILING_COUNT]; /* of this pass; 0: not measured yet */
+    int32_t pass;
+    int64_t done, total;
+};
+
+/* ---- what is measured ---- */
+
+static bool has_word(const char *text, const char *word, size_t bytes)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i + bytes <= n; i++) {
+        if (strncmp(text + i, word, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Every word of the filter (with commas between) is a part of one of the names. Large shapes are
+ * taken only when a word is a part of their own. */
+static bool wanted(const char *filter, const struct oz_bench_shape *s, const char *kernel,
+                   const char *op)
+{
+    char shape[OZ_BENCH_NAME_BYTES];
+    bool named = false;
+    oz_bench_shape_name(s, shape);
+    for (const char *p = filter != NULL ? filter : ""; *p != '\0';) {
+        size_t n = strcspn(p, ",");
+        bool in_shape = has_word(shape, p, n);
+        if (n > 0 && !in_shape && !has_word(kernel, p, n) && !has_word(op, p, n)) {
+            return false;
+        }
+        named = named || (n > 0 && in_shape);
+        p += n + (p[n] == ',');
+    }
+    return !s->large || named;
+}
+
+static double operations(const struct oz_bench_shape *s)
+{
+    double mnk = 2e-9 * (double)s->m * (double)s->n;
+    switch (s->op) {
+    case OZ_OP_LINEAR: return mnk * (double)s->k;
+    case OZ_OP_CONV: return mnk * (double)s->k * s->c * s->c;
+    case OZ_OP_ATTENTION: return 2 * mnk * (double)s->m;
+    default: return 0;
+    }
+}
+
+static void skip(const struct bench *b, const struct oz_cpu_kernel *k, const char *shape,
+                 const char *reason)
+{
+    char text[256];
+    if (b->pass > 0 || b->request->skip == NULL) {
+        return;
+    }
+    (void)snprintf(text, sizeof text, "%s%s%s", shape, shape[0] != '\0' ? ": " : "", reason);
+    b->request->skip(b->request->ctx, k->name, text);
+}
+
+/* ---- measuring ---- */
+
+static double ceiling(struct bench *b, enum oz_tier tier, enum oz_ceiling kind)
+{
+    double *rate = &b->ceilings[tier][kind];
+    if (*rate <= 0) {
+        *rate = oz_cpu_ceiling_pool(b->dev->pool, tier, kind, CEILING_S);
+    }
+    return *rate;
+}
+
+/* Seconds of a run, the mean of `runs`. */
+static enum oz_status time_runs(struct oz_bench_case *c, const struct oz_op_ctx *ctx, int64_t runs,
+                                int64_t *turn, double *seconds)
+{
+    double start = oz_clock_seconds();
+    for (int64_t i = 0; i < runs; i++) {
+        if (c->turn != NULL) {
+            c->turn(c, (*turn)++);
+        }
+        OZ_TRY(c->kernel->run(ctx, c->args));
+    }
+    *seconds = (oz_clock_seconds() - start) / (double)runs;
+    return OZ_OK;
+}
+
+static enum oz_status measure(struct bench *b, struct oz_bench_case *c, const char *shape,
+                              struct oz_error *err)
+{
+    double seconds[MAX_REPEATS];
+    int64_t turn = 0;
+    double first = 0;
+    const struct oz_bench_request *r = b->request;
+    size_t bytes = c->kernel->scratch(c->dev, c->args);
+    void *scratch =
+        bytes < SIZE_MAX / 2
+            ? oz_alloc_aligned((bytes + OZ_DEVICE_ALIGN) / OZ_DEVICE_ALIGN * OZ_DEVICE_ALIGN,
+                               OZ_DEVICE_ALIGN)
+            : NULL;
+    if (scratch == NULL) {
+        return OZ_FAIL_NOMEM(err, shape);
+    }
+    const struct oz_op_ctx ctx = {.dev = c->dev, .scratch = scratch, .scratch_bytes = bytes};
+    enum oz_status status = time_runs(c, &ctx, 1, &turn, &first);
+    if (status == OZ_OK) {
+        status = time_runs(c, &ctx, 1, &turn, &first); /* the one before was cold */
+    }
+    int64_t runs = first > 0 ? (int64_t)(r->sample_s / first) : 1;
+    runs = runs < 1 ? 1 : runs > MAX_RUNS ? MAX_RUNS : runs;
+    for (int32_t i = 0; i < r->repeats && status == OZ_OK; i++) {
+        status = time_runs(c, &ctx, runs, &turn, &seconds[i]);
+    }
+    oz_free(scratch);
+    if (status != OZ_OK) {
+        return OZ_FAIL(err, status, "%s failed on %s.", c->kernel->name, shape);
+    }
+    const struct oz_bench_sample sample = {
+        .op = oz_cpu_op_name(c->kernel->op),
+        .kernel = c->kernel->name,
+        .shape = shape,
+        .ceiling = oz_ceiling_name(c->ceiling),
+        .unit = oz_ceiling_unit(c->ceiling),
+        .work = c->work,
+        .ceiling_rate = ceiling(b, c->kernel->tier, c->ceiling),
+        .seconds = seconds,
+        .count = r->repeats,
+    };
+    return r->sample(r->ctx, &sample, err);
+}
+
+static enum oz_status run_case(struct bench *b, const struct oz_cpu_kernel *k,
+                               const struct oz_bench_shape *s, struct oz_error *err)
+{
+    char shape[OZ_BENCH_NAME_BYTES];
+    struct oz_bench_case c = {.dev = &b->only.dev, .kernel = k};
+    oz_bench_shape_name(s, shape);
+    if (k->tier == OZ_TIER_SCALAR && operations(s) > REFERENCE_WORK) {
+        skip(b, k, shape, "too much work for the reference");
+        return OZ_OK;
+    }
+    b->only.usable[k->op][0] = k;
+    b->only.usable[k->op][1] = NULL;
+    enum oz_status status = oz_bench_case_make(&c, s, err);
+    if (status == OZ_OK && c.declined != NULL) {
+        skip(b, k, shape, c.declined);
+    } else if (status == OZ_OK) {
+        status = measure(b, &c, shape, err);
+    }
+    oz_bench_case_free(&c);
+    return status;
+}
+
+static enum oz_status step(struct bench *b, const struct oz_cpu_kernel *k,
+                           const struct oz_bench_shape *s, bool counting, struct oz_error *err)
+{
+    if (counting) {
+        b->total += b->request->passes;
+        return OZ_OK;
+    }
+    if (b->request->progress != NULL &&
+        b->request->progress(b->request->ctx, b->done, b->total) != 0) {
+        return OZ_FAIL(err, OZ_ERR_CANCELLED, "The measurement was interrupted.");
+    }
+    b->done++;
+    return run_case(b, k, s, err);
+}
+
+/* Once through all lists. */
+static enum oz_status walk(struct bench *b, bool counting, struct oz_error *err)
+{
+    const struct oz_cpu *cpu = oz_cpu_of(b->dev);
+    for (int op = 0; op < OZ_OP_COUNT; op++) {
+        const char *op_name = oz_cpu_op_name((enum oz_op)op);
+        const struct oz_cpu_kernel *const *k = oz_cpu_kernels((enum oz_op)op);
+        for (; *k != NULL; k++) {
+            const char *unusable = oz_cpu_unusable(cpu, *k);
+            bool any = false;
+            for (int32_t i = 0; i < oz_bench_shape_count; i++) {
+                const struct oz_bench_shape *s = &oz_bench_shapes[i];
+                if (s->op != (enum oz_op)op) {
+                    continue;
+                }
+                any = true;
+                if (unusable == NULL && wanted(b->request->filter, s, (*k)->name, op_name)) {
+                    OZ_TRY(step(b, *k, s, counting, err));
+                }
+            }
+            if (!counting && b->request->filter == NULL && (unusable != NULL || !any)) {
+                skip(b, *k, "", unusable != NULL ? unusable : "its operator has no shapes here");
+            }
+        }
+    }
+    return OZ_OK;
+}
+
+enum oz_status oz_cpu_bench(struct oz_device *dev, const struct oz_bench_request *request,
+                            struct oz_error *err)
+{
+    if (dev->plan_only) {
+        return OZ_FAIL(err, OZ_ERR_DEVICE, "Device %s was opened for planning only.", dev->name);
+    }
+    if (request->repeats < 1 || request->repeats > MAX_REPEATS || request->passes < 1) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "A pass takes 1 to %d samples of a kernel, not %d.",
+                       MAX_REPEATS, request->repeats);
+    }
+    struct bench b = {.dev = dev, .request = request, .only = *oz_cpu_of(dev)};
+    b.only.dev.impl = &b.only;
+    enum oz_status status = walk(&b, true, err);
+    if (status == OZ_OK && b.total == 0) {
+        status = OZ_FAIL(err, OZ_ERR_ARG,
+                         "No usable kernel or shape matches \"%s\"; \"ounce kernels\" lists the "
+                         "kernels.",
+                         request->filter != NULL ? request->filter : "");
+    }
+    for (b.pass = 0; b.pass < request->passes && status == OZ_OK; b.pass++) {
+        memset(b.ceilings, 0, sizeof b.ceilings);
+        status = walk(&b, false, err);
+    }
+    return status;
+}

@@ -1,0 +1,261 @@
+#include "cpu/ceiling.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/pool.h"
+
+#define CEILING_NAME(id, name, unit) name,
+#define CEILING_UNIT(id, name, unit) unit,
+static const char *const names[] = {OZ_CEILING_MAP(CEILING_NAME)};
+static const char *const units[] = {OZ_CEILING_MAP(CEILING_UNIT)};
+
+const char *oz_ceiling_name(enum oz_ceiling kind)
+{
+    return (unsigned)kind < OZ_CEILING_COUNT ? names[kind] : "?";
+}
+
+const char *oz_ceiling_unit(enum oz_ceiling kind)
+{
+    return (unsigned)kind < OZ_CEILING_COUNT ? units[kind] : "?";
+}
+
+/* ---- portable loops ---- */
+
+#define SUMS 8
+
+/* Sums begin with what the compiler cannot know, or it would make one of equal ones. */
+static double scalar_f32(int64_t count)
+{
+    volatile float unknown = 0.5F;
+    float x = unknown;
+    float y = unknown;
+    float a = unknown;
+    float b = unknown;
+    float c = unknown;
+    float d = unknown;
+    float e = unknown;
+    float f = unknown;
+    float g = unknown;
+    float h = unknown;
+    for (int64_t i = 0; i < count; i++) {
+        a = a * x + y;
+        b = b * x + y;
+        c = c * x + y;
+        d = d * x + y;
+        e = e * x + y;
+        f = f * x + y;
+        g = g * x + y;
+        h = h * x + y;
+    }
+    return isnan(a + b + c + d + e + f + g + h) ? 0 : 2.0 * SUMS * (double)count;
+}
+
+static double scalar_s8(int64_t count)
+{
+    volatile int8_t unknown = 1;
+    int8_t x = unknown;
+    uint32_t a = (uint32_t)unknown;
+    uint32_t b = (uint32_t)unknown;
+    uint32_t c = (uint32_t)unknown;
+    uint32_t d = (uint32_t)unknown;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t y = (uint32_t)(int8_t)i;
+        a += (uint32_t)x * y;
+        b += (uint32_t)x * (y ^ 1);
+        c += (uint32_t)x * (y ^ 2);
+        d += (uint32_t)x * (y ^ 3);
+    }
+    return a + b + c + d == 1 ? 0 : 2.0 * 4 * (double)count;
+}
+
+static uint64_t scalar_read(const void *memory, int64_t bytes)
+{
+    const uint64_t *p = memory;
+    int64_t quarter = bytes / 32;
+    uint64_t a = 0;
+    uint64_t b = 0;
+    uint64_t c = 0;
+    uint64_t d = 0;
+    for (int64_t i = 0; i < quarter; i += 8) {
+        for (int64_t j = i; j < i + 8; j += 2) {
+            a |= p[j] | p[j + 1];
+            b |= p[quarter + j] | p[quarter + j + 1];
+            c |= p[2 * quarter + j] | p[2 * quarter + j + 1];
+            d |= p[3 * quarter + j] | p[3 * quarter + j + 1];
+        }
+    }
+    return a | b | c | d;
+}
+
+/* ---- choice ---- */
+
+typedef double (*compute_fn)(int64_t count);
+typedef uint64_t (*read_fn)(const void *memory, int64_t bytes);
+
+struct loops {
+    compute_fn compute[OZ_CEILING_READ];
+    read_fn read;
+};
+
+static const struct loops loops[OZ_TIER_COUNT] = {
+    [OZ_TIER_SCALAR] = {{[OZ_CEILING_F32] = scalar_f32, [OZ_CEILING_S8] = scalar_s8}, scalar_read},
+#if defined(OZ_HAVE_AVX2)
+    [OZ_TIER_AVX2] =
+        {{[OZ_CEILING_F32] = oz_ceiling_f32__avx2, [OZ_CEILING_S8] = oz_ceiling_s8__avx2},
+         oz_ceiling_read__avx2},
+#endif
+#if defined(OZ_HAVE_AVXVNNI)
+    [OZ_TIER_AVXVNNI] = {{[OZ_CEILING_S8] = oz_ceiling_s8__avxvnni}, NULL},
+#endif
+#if defined(OZ_HAVE_AVX512)
+    [OZ_TIER_AVX512] =
+        {{[OZ_CEILING_F32] = oz_ceiling_f32__avx512, [OZ_CEILING_S8] = oz_ceiling_s8__avx512},
+         oz_ceiling_read__avx512},
+#endif
+#if defined(OZ_HAVE_AVX512BF16)
+    [OZ_TIER_AVX512BF16] = {{[OZ_CEILING_BF16] = oz_ceiling_bf16__avx512bf16}, NULL},
+#endif
+#if defined(OZ_HAVE_AMX)
+    [OZ_TIER_AMX] =
+        {{[OZ_CEILING_BF16] = oz_ceiling_bf16__amx, [OZ_CEILING_S8] = oz_ceiling_s8__amx}, NULL},
+#endif
+};
+
+/* The loop of a tier, or of the nearest lower one that has it and can run. */
+static compute_fn find_compute(uint32_t mask, enum oz_tier tier, enum oz_ceiling kind)
+{
+    for (int t = tier; t >= 0; t--) {
+        if (mask & (1U << t) && loops[t].compute[kind] != NULL) {
+            return loops[t].compute[kind];
+        }
+    }
+    return kind == OZ_CEILING_BF16 ? find_compute(mask, tier, OZ_CEILING_F32) : NULL;
+}
+
+static read_fn find_read(uint32_t mask, enum oz_tier tier)
+{
+    for (int t = tier; t >= 0; t--) {
+        if (mask & (1U << t) && loops[t].read != NULL) {
+            return loops[t].read;
+        }
+    }
+    return NULL;
+}
+
+/* ---- measuring ---- */
+
+#define SLICE 5e-4 /* seconds: short, so that some are not interrupted */
+
+/* Rounds that take about a slice; then the best of what fits. */
+static double measure_compute(compute_fn fn, double seconds)
+{
+    int64_t count = 1 << 10;
+    double best = 0;
+    double start = oz_clock_seconds();
+    double took = 0;
+    while (took < SLICE && count < INT64_C(1) << 40) {
+        double t = oz_clock_seconds();
+        (void)fn(count);
+        took = oz_clock_seconds() - t;
+        count *= took < SLICE ? 2 : 1;
+    }
+    do {
+        double t = oz_clock_seconds();
+        double done = fn(count);
+        best = fmax(best, done / (oz_clock_seconds() - t) * 1e-9);
+    } while (oz_clock_seconds() - start < seconds);
+    return best;
+}
+
+#define READ_BYTES \
+    (INT64_C(512) << 20) /* for all threads: beyond the last cache of most machines */
+#define READ_PIECE (INT64_C(16) << 20)
+
+/* Pieces one after the other, over and over; the best rate of one. */
+static double measure_read(read_fn fn, const uint8_t *memory, int64_t bytes, double seconds)
+{
+    double best = 0;
+    uint64_t held = 0;
+    double start = oz_clock_seconds();
+    int64_t at = 0;
+    int64_t run = READ_PIECE < bytes ? READ_PIECE : bytes;
+    do {
+        double t = oz_clock_seconds();
+        held |= fn(memory + at, run);
+        best = fmax(best, (double)run / (oz_clock_seconds() - t) * 1e-9);
+        at = at + 2 * run <= bytes ? at + run : 0;
+    } while (oz_clock_seconds() - start < seconds);
+    return held == 0 ? 0 : best;
+}
+
+struct job {
+    compute_fn compute;
+    read_fn read;
+    uint8_t *memory;
+    int64_t bytes; /* for each thread */
+    double seconds;
+    double *rates; /* one for each thread */
+};
+
+static void fill(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    struct job *job = ctx;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        memset(job->memory + i * job->bytes, 1, (size_t)job->bytes);
+    }
+}
+
+static void measure(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    struct job *job = ctx;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        job->rates[i] = job->compute != NULL ? measure_compute(job->compute, job->seconds)
+                                             : measure_read(job->read, job->memory + i * job->bytes,
+                                                            job->bytes, job->seconds);
+    }
+}
+
+double oz_cpu_ceiling_pool(struct oz_pool *pool, enum oz_tier tier, enum oz_ceiling kind,
+                           double seconds)
+{
+    struct oz_cpuid id;
+    oz_cpuid_read(&id);
+    uint32_t mask = oz_tier_mask(&id);
+    int64_t threads = pool != NULL ? oz_pool_threads(pool) : 1;
+    struct job job = {.seconds = seconds};
+    if ((unsigned)tier >= OZ_TIER_COUNT || !(mask & (1U << tier))) {
+        return 0;
+    }
+    if (kind == OZ_CEILING_READ) {
+        job.read = find_read(mask, tier);
+        job.bytes = READ_BYTES / threads / READ_PIECE * READ_PIECE;
+        job.bytes = job.bytes > 0 ? job.bytes : READ_PIECE;
+        job.memory = oz_alloc_aligned((size_t)(job.bytes * threads), 4096);
+    } else {
+        job.compute = find_compute(mask, tier, kind);
+    }
+    double sum = 0;
+    job.rates = oz_alloc_zero((size_t)threads, sizeof *job.rates);
+    if (job.rates != NULL && (job.compute != NULL || (job.read != NULL && job.memory != NULL))) {
+        if (job.memory != NULL) {
+            oz_pool_for(pool, threads, 1, fill, &job);
+        }
+        oz_pool_for(pool, threads, 1, measure, &job);
+        for (int64_t i = 0; i < threads; i++) {
+            sum += job.rates[i];
+        }
+    }
+    oz_free(job.rates);
+    oz_free(job.memory);
+    return sum;
+}
+
+double oz_cpu_ceiling(enum oz_tier tier, enum oz_ceiling kind, double seconds)
+{
+    return oz_cpu_ceiling_pool(NULL, tier, kind, seconds);
+}

@@ -1,0 +1,32 @@
+# Timings are no test; that they come out whole is.
+json_ok() {
+    LC_ALL=C awk -f "$here/json.awk" "$1"
+}
+unset OUNCE_CPU OUNCE_FORCE
+expect 'a model' 0 'emoji: 32x32, 1 steps*bf16*load *ms*text *step *decode *total *peak memory*' '' bench $small --repeat 1 -q
+expect 'its parts' 0 'emoji: 32x48, 2 steps*f32, 2 repeats*' '' bench emoji --width 32 --height 48 --num-inference-steps 2 \
+    --repeat 2 --precision f32 --threads 1 --true-cfg-scale 1 --device cpu
+"$program" bench $small --repeat 1 --json >model.json
+ok 'JSON' json_ok model.json
+expect 'no such model' 8 '' 'ounce: *' bench ./nowhere
+expect 'a wrong size' 2 '' 'ounce: *' bench --width 17
+
+"$program" bench --kernels emoji.mlp,linear,scalar --repeat 3 --threads 1 --json >old.json
+ok 'JSON of kernels' json_ok old.json
+ok 'their shapes' grep -q '"shape":"emoji.mlp.up m64 n1024 k256 bf16"' old.json
+ok 'nothing else' sh -c '! grep "\"shape\"" old.json | grep -v "\"kernel\":\"oz_linear"'
+expect 'a table, against' 0 '*1 thread*oz_linear*scalar*emoji.mlp.up*GFLOP/s*%*against old.json: *within noise*' '' \
+    bench --kernels emoji.mlp.up,linear,scalar --repeat 3 --threads 1 --against old.json
+sed 's/"share\([_q13]*\)":[0-9.e-]*/"share\1":900/g' old.json >fast.json
+expect 'slower' 7 '*SLOWER*2 slower*' 'ounce: 2 of 2 kernels and shapes got slower*at most 5 % were allowed.' \
+    bench --kernels emoji.mlp,linear,scalar --repeat 3 --threads 1 --against fast.json --max-slowdown 5
+expect 'slower, but nobody asks' 0 '*2 slower*' '' \
+    bench --kernels emoji.mlp,linear,scalar --repeat 3 --threads 1 --against fast.json
+expect 'other threads' 2 '' 'ounce: *1 threads*--threads 1*' bench --kernels emoji.mlp --threads 2 --against old.json
+expect 'no such document' 3 '' 'ounce: model.json is not what*' bench --kernels emoji.mlp --against model.json
+expect 'no such file' 6 '' 'ounce: *nowhere.json*' bench --kernels emoji.mlp --against nowhere.json
+expect 'no such kernel' 2 '' 'ounce: No usable kernel or shape matches "xyzzy"*' bench --kernels xyzzy
+expect 'a threshold for nothing' 2 '' 'ounce: --max-slowdown needs --against FILE.' bench --kernels --max-slowdown 5
+expect 'a size for kernels' 2 '' 'ounce: --width has no effect with --kernels*' bench --kernels --width 32
+expect 'against for a model' 2 '' 'ounce: --against is for --kernels only.' bench --against old.json
+expect 'the bounds' 2 '' '*--repeat must be a whole number from 1 to 192*' bench --repeat 193

@@ -1,0 +1,20 @@
+# The lists of kernels.
+json_ok() {
+    LC_ALL=C awk -f "$here/json.awk" "$1"
+}
+unset OUNCE_CPU OUNCE_FORCE
+expect 'the lists' 0 'cpu, tier *scalar*avx2*linear*oz_linear*__scalar*usable*proven: everywhere*sample*' '' kernels
+expect 'of a device' 0 'cpu, tier *' '' kernels --device cpu
+"$program" kernels --json >all.json
+ok 'JSON' json_ok all.json
+ok 'kernels are in it' grep -q '"name":"oz_linear[a-z0-9_]*__scalar","tier":"scalar","usable":true,"reason":null' all.json
+OUNCE_CPU=scalar "$program" kernels --json >scalar.json
+ok 'JSON of one tier' json_ok scalar.json
+ok 'no other tier is usable' sh -c '! grep "\"usable\":true" scalar.json | grep -v "\"tier\":\"scalar\""'
+ok 'and it says why' sh -c '! grep "\"usable\":false" scalar.json | grep -Ev "the processor lacks|OUNCE_CPU leaves its tier out|never run"'
+OUNCE_CPU=avx3 "$program" kernels >"$logs/out" 2>"$logs/err"
+ok 'a wrong tier is refused' test $? -eq 2
+ok 'with the nearest' grep -q 'did you mean avx2' "$logs/err"
+OUNCE_FORCE=oz_linear_nothing "$program" kernels >"$logs/out" 2>"$logs/err"
+ok 'a wrong kernel is refused' test $? -eq 2
+expect 'an argument' 2 '' "ounce: \`ounce kernels\` takes no argument, but there is 'linear'." kernels linear

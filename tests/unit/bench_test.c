@@ -1,0 +1,87 @@
+/* What `bench --against` calls a movement. */
+#include "test.h"
+
+#include "api/bench_table.h"
+
+static struct oz_quartiles around(double median, double spread)
+{
+    return (struct oz_quartiles){
+        .q1 = median - spread / 2, .median = median, .q3 = median + spread / 2};
+}
+
+static void quartiles(void **state)
+{
+    double odd[] = {5, 1, 4, 2, 3};
+    double even[] = {4, 1, 3, 2};
+    double one[] = {7};
+    struct oz_quartiles q = oz_quartiles_of(odd, 5);
+    assert_true(q.q1 == 2 && q.median == 3 && q.q3 == 4);
+    q = oz_quartiles_of(even, 4);
+    assert_true(q.q1 == 1.75 && q.median == 2.5 && q.q3 == 3.25);
+    q = oz_quartiles_of(one, 1);
+    assert_true(q.q1 == 7 && q.median == 7 && q.q3 == 7);
+    q = oz_quartiles_of(one, 0);
+    assert_true(q.median == 0);
+}
+
+static void verdicts(void **state)
+{
+    static const struct {
+        double old_median, old_spread, new_median, new_spread;
+        enum oz_verdict verdict;
+    } cases[] = {
+        {0.80, 0.01, 0.70, 0.01, OZ_VERDICT_SLOWER},
+        {0.70, 0.01, 0.80, 0.01, OZ_VERDICT_FASTER},
+        {0.80, 0.01, 0.79, 0.01, OZ_VERDICT_SAME},    /* within both */
+        {0.80, 0.20, 0.70, 0.001, OZ_VERDICT_SAME},   /* within the old one's noise */
+        {0.80, 0.001, 0.70, 0.20, OZ_VERDICT_SAME},   /* within the new one's */
+        {0.80, 0.001, 0.795, 0.001, OZ_VERDICT_SAME}, /* less than one percent */
+        {0.80, 0.0, 0.70, 0.0, OZ_VERDICT_SLOWER},
+        {0.0, 0.0, 0.70, 0.0, OZ_VERDICT_SAME}, /* nothing to compare with */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct oz_quartiles o = around(cases[i].old_median, cases[i].old_spread);
+        struct oz_quartiles n = around(cases[i].new_median, cases[i].new_spread);
+        assert_int_equal(oz_bench_verdict(&o, &n), cases[i].verdict);
+    }
+}
+
+/* Samples of several passes are one result; each is seen against its own pass's ceiling. */
+static void pooling(void **state)
+{
+    struct oz_error err;
+    struct oz_bench_table t;
+    static const double seconds[] = {1, 2};
+    struct oz_bench_sample s = {.op = "linear",
+                                .kernel = "k",
+                                .shape = "s",
+                                .ceiling = "f32",
+                                .unit = "GFLOP/s",
+                                .work = 10,
+                                .ceiling_rate = 20,
+                                .seconds = seconds,
+                                .count = 2};
+    oz_bench_table_init(&t);
+    assert_int_equal(oz_bench_table_add(&t, &s, &err), OZ_OK);
+    s.ceiling_rate = 10;
+    assert_int_equal(oz_bench_table_add(&t, &s, &err), OZ_OK);
+    s.shape = "other";
+    assert_int_equal(oz_bench_table_add(&t, &s, &err), OZ_OK);
+    oz_bench_table_finish(&t);
+    assert_int_equal(t.count, 2);
+    assert_int_equal(t.results[0].count, 4);
+    assert_true(t.results[0].best == 10 && t.results[0].ceiling_rate == 20);
+    assert_true(t.results[0].rate.median == 7.5);  /* 5 5 10 10 */
+    assert_true(t.results[0].share.median == 0.5); /* 0.25 0.5 0.5 1 */
+    oz_bench_table_deinit(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quartiles),
+        cmocka_unit_test(verdicts),
+        cmocka_unit_test(pooling),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
