@@ -32,20 +32,21 @@ struct worker {
 #define INSIDE (OPEN - 1)
 
 struct oz_pool {
-    pthread_mutex_t lock;
-    pthread_cond_t start, finish;
-    struct worker *workers; /* [threads - 1] */
-    int32_t threads, started;
-    bool spin; /* there is a CPU for each thread */
+    /* What workers read while they wait and when they enter. */
+    _Alignas(64) atomic_uint_fast64_t gate;
     oz_pool_fn fn;
     void *ctx;
     int64_t count, grain;
-    /* Lines of their own: one is written with each grain, the others are read while spinning. */
-    _Alignas(64) atomic_int_fast64_t next;
-    _Alignas(64) atomic_uint_fast64_t gate;
-    _Alignas(64) atomic_int sleepers; /* workers that wait for `start`, or are about to */
-    atomic_bool waiting;              /* the caller waits for `finish`, or is about to */
+    int32_t threads, started;
+    atomic_int sleepers; /* workers that wait for `start`, or are about to */
+    atomic_bool waiting; /* the caller waits for `finish`, or is about to */
     atomic_bool stop;
+    bool spin; /* there is a CPU for each thread */
+    /* Written with each grain. */
+    _Alignas(64) atomic_int_fast64_t next;
+    struct worker *workers; /* [threads - 1] */
+    pthread_mutex_t lock;
+    pthread_cond_t start, finish;
 };
 
 /* CPUs that a cgroup quota allows ("max" or "<quota> <period>"), or 0 when there is none. */

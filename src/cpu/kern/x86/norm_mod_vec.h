@@ -61,12 +61,12 @@ static struct norm_line norm_line_of(const struct oz_norm_mod_args *a, const flo
     double mean = 0;
     double factor = 1;
     if (a->norm == OZ_NORM_LAYER) {
-        struct v_sums s = v_row_sums(x, cols, x[0], true);
+        struct v_sums s = v_row_sums(x, cols, x[0]);
         double var = (s.squares - s.sum * (s.sum / n)) / n;
         mean = x[0] + s.sum / n;
         factor = 1 / sqrt((var < 0 ? 0 : var) + a->eps);
     } else if (a->norm != OZ_NORM_NONE) {
-        double squares = v_row_sums(x, cols, 0, false).squares;
+        double squares = v_row_squares(x, cols);
         double length = sqrt(squares);
         factor = a->norm == OZ_NORM_RMS ? 1 / sqrt(squares / n + a->eps)
                                         : sqrt(n) / (length < a->eps ? a->eps : length);

@@ -127,7 +127,7 @@ static void rope_heads_norm(const struct rope_job *job, float *x, int64_t count,
     int64_t dim = job->a->head_dim;
     double squares[ROPE_HEADS];
     for (int64_t h = 0; h < count; h++) {
-        squares[h] = v_row_sums(x + h * dim, dim, 0, false).squares;
+        squares[h] = v_row_squares(x + h * dim, dim);
     }
     for (int64_t h = 0; h < count; h++) {
         float factor = (float)(1 / sqrt(squares[h] / (double)dim + job->a->eps));

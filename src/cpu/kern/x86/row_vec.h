@@ -20,7 +20,8 @@ struct v4 {
     vf a, b, c, d;
 };
 
-#define OZ_STEP ((int64_t)4 * OZ_VL)
+#define OZ_AT(place) ((int64_t)(place)*OZ_VL) /* first column of a vector of a step */
+#define OZ_STEP OZ_AT(4)
 
 /* Does `step` for whole steps of n columns and once more for what is left. `step` is an expression
  * of col (the first column), left (columns from it on, >= 1) and whole (a constant). */
@@ -49,12 +50,12 @@ OZ_ALWAYS int64_t v_share(int64_t left, int64_t place)
 OZ_ALWAYS struct v4 v4_load(const float *p, int64_t left, bool whole)
 {
     if (whole) {
-        return (struct v4){v_load(p), v_load(p + OZ_VL), v_load(p + 2 * OZ_VL),
-                           v_load(p + 3 * OZ_VL)};
+        return (struct v4){v_load(p), v_load(p + OZ_VL), v_load(p + OZ_AT(2)),
+                           v_load(p + OZ_AT(3))};
     }
     return (struct v4){v_load_n(p, v_share(left, 0)), v_load_n(p + OZ_VL, v_share(left, 1)),
-                       v_load_n(p + 2 * OZ_VL, v_share(left, 2)),
-                       v_load_n(p + 3 * OZ_VL, v_share(left, 3))};
+                       v_load_n(p + OZ_AT(2), v_share(left, 2)),
+                       v_load_n(p + OZ_AT(3), v_share(left, 3))};
 }
 
 /* A masked store costs many times a plain one on some processors. */
@@ -71,8 +72,8 @@ OZ_ALWAYS void v4_store(float *p, struct v4 x, int64_t left, bool whole)
 {
     v_store_part(p, x.a, whole ? OZ_VL : v_share(left, 0));
     v_store_part(p + OZ_VL, x.b, whole ? OZ_VL : v_share(left, 1));
-    v_store_part(p + 2 * OZ_VL, x.c, whole ? OZ_VL : v_share(left, 2));
-    v_store_part(p + 3 * OZ_VL, x.d, whole ? OZ_VL : v_share(left, 3));
+    v_store_part(p + OZ_AT(2), x.c, whole ? OZ_VL : v_share(left, 2));
+    v_store_part(p + OZ_AT(3), x.d, whole ? OZ_VL : v_share(left, 3));
 }
 
 /* p may be of any alignment, as weights are. */
@@ -101,16 +102,16 @@ OZ_ALWAYS struct v4 v4_load_bf16(const uint16_t *p, int64_t left, bool whole)
 {
     return (struct v4){v_load_bf16_part(p, whole ? OZ_VL : v_share(left, 0)),
                        v_load_bf16_part(p + OZ_VL, whole ? OZ_VL : v_share(left, 1)),
-                       v_load_bf16_part(p + 2 * OZ_VL, whole ? OZ_VL : v_share(left, 2)),
-                       v_load_bf16_part(p + 3 * OZ_VL, whole ? OZ_VL : v_share(left, 3))};
+                       v_load_bf16_part(p + OZ_AT(2), whole ? OZ_VL : v_share(left, 2)),
+                       v_load_bf16_part(p + OZ_AT(3), whole ? OZ_VL : v_share(left, 3))};
 }
 
 OZ_ALWAYS void v4_store_bf16(uint16_t *p, struct v4 x, int64_t left, bool whole)
 {
     v_store_bf16_part(p, x.a, whole ? OZ_VL : v_share(left, 0));
     v_store_bf16_part(p + OZ_VL, x.b, whole ? OZ_VL : v_share(left, 1));
-    v_store_bf16_part(p + 2 * OZ_VL, x.c, whole ? OZ_VL : v_share(left, 2));
-    v_store_bf16_part(p + 3 * OZ_VL, x.d, whole ? OZ_VL : v_share(left, 3));
+    v_store_bf16_part(p + OZ_AT(2), x.c, whole ? OZ_VL : v_share(left, 2));
+    v_store_bf16_part(p + OZ_AT(3), x.d, whole ? OZ_VL : v_share(left, 3));
 }
 
 /* To column col of a row of an F32 or BF16 activation. */
@@ -164,13 +165,43 @@ OZ_ALWAYS struct v4 v4_fn(enum oz_fn fn, struct v4 x)
     return x;
 }
 
-/* Sums of a row in double: of x - shift and of its square; shift counts only when `shifted`. Which
- * lane a column goes to, and the order in which lanes join, depend on n alone. */
+/* Sums of a row in double. Which lane a column goes to, and the order in which lanes join, depend on
+ * n alone. */
+static inline double v_row_squares(const float *x, int64_t n)
+{
+    const int64_t half = OZ_VL / 2;
+    vd q0 = vd_set(0);
+    vd q1 = q0;
+    vd q2 = q0;
+    vd q3 = q0;
+    int64_t c = 0;
+    for (; c + 4 * half <= n; c += 4 * half) {
+        vd d0 = vd_load(x + c);
+        vd d1 = vd_load(x + c + half);
+        vd d2 = vd_load(x + c + 2 * half);
+        vd d3 = vd_load(x + c + 3 * half);
+        q0 = vd_fma(d0, d0, q0);
+        q1 = vd_fma(d1, d1, q1);
+        q2 = vd_fma(d2, d2, q2);
+        q3 = vd_fma(d3, d3, q3);
+    }
+    for (; c + half <= n; c += half) {
+        vd d = vd_load(x + c);
+        q0 = vd_fma(d, d, q0);
+    }
+    double squares = vd_sum(vd_add(vd_add(q0, q1), vd_add(q2, q3)));
+    for (; c < n; c++) {
+        squares += (double)x[c] * x[c];
+    }
+    return squares;
+}
+
+/* Of x - shift and of its square. */
 struct v_sums {
     double sum, squares;
 };
 
-OZ_ALWAYS struct v_sums v_row_sums(const float *x, int64_t n, double shift, bool shifted)
+static inline struct v_sums v_row_sums(const float *x, int64_t n, double shift)
 {
     const int64_t half = OZ_VL / 2;
     vd k = vd_set(shift);
@@ -183,26 +214,29 @@ OZ_ALWAYS struct v_sums v_row_sums(const float *x, int64_t n, double shift, bool
     vd q2 = s0;
     vd q3 = s0;
     int64_t c = 0;
-#define OZ_SUM(s, q, at)                                                   \
-    do {                                                                   \
-        vd d = shifted ? vd_sub(vd_load(x + (at)), k) : vd_load(x + (at)); \
-        s = shifted ? vd_add(s, d) : s;                                    \
-        q = vd_fma(d, d, q);                                               \
-    } while (0)
     for (; c + 4 * half <= n; c += 4 * half) {
-        OZ_SUM(s0, q0, c);
-        OZ_SUM(s1, q1, c + half);
-        OZ_SUM(s2, q2, c + 2 * half);
-        OZ_SUM(s3, q3, c + 3 * half);
+        vd d0 = vd_sub(vd_load(x + c), k);
+        vd d1 = vd_sub(vd_load(x + c + half), k);
+        vd d2 = vd_sub(vd_load(x + c + 2 * half), k);
+        vd d3 = vd_sub(vd_load(x + c + 3 * half), k);
+        s0 = vd_add(s0, d0);
+        s1 = vd_add(s1, d1);
+        s2 = vd_add(s2, d2);
+        s3 = vd_add(s3, d3);
+        q0 = vd_fma(d0, d0, q0);
+        q1 = vd_fma(d1, d1, q1);
+        q2 = vd_fma(d2, d2, q2);
+        q3 = vd_fma(d3, d3, q3);
     }
     for (; c + half <= n; c += half) {
-        OZ_SUM(s0, q0, c);
+        vd d = vd_sub(vd_load(x + c), k);
+        s0 = vd_add(s0, d);
+        q0 = vd_fma(d, d, q0);
     }
-#undef OZ_SUM
     struct v_sums sums = {.sum = vd_sum(vd_add(vd_add(s0, s1), vd_add(s2, s3))),
                           .squares = vd_sum(vd_add(vd_add(q0, q1), vd_add(q2, q3)))};
     for (; c < n; c++) {
-        double d = (double)x[c] - (shifted ? shift : 0);
+        double d = x[c] - shift;
         sums.sum += d;
         sums.squares += d * d;
     }
