@@ -46,9 +46,11 @@ format:
 demo:
 	@scripts/demo
 
-## install: install under PREFIX=/usr/local (DESTDIR is honoured)
-install: all
-	@cmake --install build/$(PRESET) --prefix $(PREFIX)
+## install: build and install under PREFIX=/usr/local (DESTDIR is honoured)
+install:
+	@cmake --preset $(PRESET) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+	@cmake --build --preset $(PRESET)
+	@cmake --install build/$(PRESET)
 
 ## clean: remove every build
 clean:

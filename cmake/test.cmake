@@ -1,8 +1,11 @@
-# oz_add_test(<name> <sources>... [LIBS <targets>...] [TIMEOUT <seconds>] [LABELS <labels>...])
+# oz_add_test(<name> <sources>... [LIBS <targets>...] [TIMEOUT <seconds>] [LABELS <labels>...]
+#             [PER_TIER])
 # A cmocka program linked with libounce.a, internal symbols included. It is labelled with its folder
 # under tests/ (unit, kern, ...); add LABELS long for what only `scripts/check --full` should run.
 # OZ_TEST_DIR is tests/ of the source tree, for fixtures; OUNCE_MODELS in the environment is its models/.
 # Sources begin with #include "test.h", which brings cmocka.
+# PER_TIER: the program runs once for each instruction set tier of the CPU backend, as
+# <folder>/<name>@<tier> with OUNCE_CPU set; tiers that the machine lacks are reported as skipped.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
 set(OZ_TEST_ENVIRONMENT
@@ -11,8 +14,11 @@ set(OZ_TEST_ENVIRONMENT
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
 
+# As OZ_TIER_MAP in src/cpu/tier.h.
+set(OZ_TIERS scalar avx2 avxvnni avx512 avx512bf16 amx)
+
 function(oz_add_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LIBS;LABELS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "PER_TIER" "TIMEOUT" "LIBS;LABELS")
     file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
     string(REPLACE "/" ";" folder "${folder}")
     list(GET folder 0 folder)
@@ -30,9 +36,20 @@ function(oz_add_test name)
     target_compile_options(${name}_test PRIVATE -ffp-contract=off -Wno-unused-parameter)
     target_link_libraries(${name}_test PRIVATE oz_flags oz_src ounce PkgConfig::CMOCKA ${arg_LIBS})
 
-    add_test(NAME ${folder}/${name} COMMAND ${name}_test)
-    set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${arg_TIMEOUT}
-        LABELS "${folder};${arg_LABELS}" ENVIRONMENT "${OZ_TEST_ENVIRONMENT}")
+    if(NOT arg_PER_TIER)
+        add_test(NAME ${folder}/${name} COMMAND ${name}_test)
+        set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${arg_TIMEOUT}
+            LABELS "${folder};${arg_LABELS}" ENVIRONMENT "${OZ_TEST_ENVIRONMENT}")
+        return()
+    endif()
+    target_sources(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests/tier_guard.c)
+    foreach(tier IN LISTS OZ_TIERS)
+        set(test ${folder}/${name}@${tier})
+        add_test(NAME ${test} COMMAND ${name}_test)
+        set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77
+            LABELS "${folder};tier_${tier};${arg_LABELS}"
+            ENVIRONMENT "${OZ_TEST_ENVIRONMENT};OUNCE_CPU=${tier}")
+    endforeach()
 endfunction()
 
 # oz_add_script_test(<name> <command>...): a shell test that exits 0 (passed), 77 (skipped) or else.

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "text.h"
+
 /* Every status has its exit code here; scripts rely on them, so they are never changed. */
 static const struct {
     enum oz_status status;
@@ -106,13 +108,36 @@ void cli_say(const char *format, ...)
     put_line("", text);
 }
 
+/* Has this line been said before? Pictures of one prompt bring the same warning each. The list lives
+ * as long as the program; when it is full, lines are said again. */
+static bool said_before(const char *message)
+{
+    static char *said[256];
+    static size_t count;
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < count && !found; i++) {
+        found = strcmp(said[i], message) == 0;
+    }
+    if (!found && count < sizeof said / sizeof *said) {
+        said[count++] = cli_format("%s", message);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
 void cli_log(void *ctx, enum oz_log_level level, const char *topic, const char *message)
 {
     const bool *verbose = ctx;
     char head[64];
     switch (level) {
     case OZ_LOG_ERROR: (void)snprintf(head, sizeof head, "ounce: error: "); break;
-    case OZ_LOG_WARN: (void)snprintf(head, sizeof head, "ounce: warning: "); break;
+    case OZ_LOG_WARN:
+        if (said_before(message)) {
+            return;
+        }
+        (void)snprintf(head, sizeof head, "ounce: warning: ");
+        break;
     case OZ_LOG_INFO:
         if (!*verbose) {
             return;
@@ -157,6 +182,7 @@ void cli_streams_init(void)
         }
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file too large is an error of its write */
 }
 
 static bool printed(bool ok)

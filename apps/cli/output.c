@@ -69,8 +69,10 @@ static enum oz_status name_files(struct output *output, const char *text)
 static enum oz_status try_folder(struct output *output)
 {
     char *last = cli_output_path(output, output->count - 1);
-    char *trial = cli_format("%s.XXXXXX", last);
-    int file = mkstemp(trial);
+    char *trial = cli_format("%s.ounce-XXXXXX", output->folder);
+    struct stat st;
+    bool named = lstat(last, &st) == 0 || errno != ENAMETOOLONG;
+    int file = named ? mkstemp(trial) : -1;
     int error = errno;
     if (file >= 0) {
         (void)close(file);

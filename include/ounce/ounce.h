@@ -24,16 +24,16 @@
  *  - ounce never exits, aborts or prints. It writes to files only where asked.
  *  - Strings are UTF-8, zero-terminated. Strings and structs that you pass are read during the call
  *    only, unless their comment says otherwise.
- *  - Options and requests begin with struct_size and are filled by their _default macro, which
- * tells the library the size that you compiled with: code built against an older header keeps
+ *  - Options and requests begin with struct_size and are filled by their _default macro. It tells
+ *    the library the size that you compiled with: code built against an older header keeps
  *    working. In an array all elements have the first one's struct_size. Zero or NULL in a member
  *    means "the model's own default", unless the member's comment says otherwise.
  *  - An engine may be used by one thread at a time, except for oz_engine_info, oz_engine_stats and
  *    oz_image_check, which may be called from any thread at any time. Different engines are
  *    independent; the log callback is the process's (the last engine opened sets it).
  *  - Everything that ends in _create, _open or comes back through an `out` pointer is yours to give
- *    back by the matching _destroy or _close, which accept NULL and pointers to NULL and leave
- * NULL. After a failure *out is NULL.
+ *    back by the matching _destroy or _close, which accept NULL and pointers to NULL, and
+ *    leave NULL. After a failure *out is NULL.
  */
 #ifndef OUNCE_OUNCE_H
 #define OUNCE_OUNCE_H
@@ -157,7 +157,8 @@ OZ_API int32_t oz_image_width(const struct oz_image *image);
 OZ_API int32_t oz_image_height(const struct oz_image *image);
 /* RGB, 8 bits, [height, width, 3]; borrowed from the image. */
 OZ_API const uint8_t *oz_image_pixels(const struct oz_image *image);
-/* Before rounding: [3, height, width] f32 in 0..1; borrowed from the image. */
+/* Before rounding: [3, height, width] f32 in 0..1; borrowed from the image. NULL for images not made
+ * by oz_image_generate. */
 OZ_API const float *oz_image_floats(const struct oz_image *image);
 /* The request that made it, as a JSON object (prompt, negative_prompt, width, height,
  * num_inference_steps, true_cfg_scale,

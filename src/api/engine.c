@@ -70,7 +70,8 @@ void oz_inspect_options_init(struct oz_inspect_options *options, size_t struct_s
 
 static enum oz_status check_options(const struct oz_engine_options *o, struct oz_error *err)
 {
-    if (o->precision != OZ_PRECISION_F32 && o->precision != OZ_PRECISION_BF16) {
+    if (o->precision != 0 && o->precision != OZ_PRECISION_F32 &&
+        o->precision != OZ_PRECISION_BF16) {
         return OZ_FAIL(err, OZ_ERR_ARG,
                        "Precision %d does not exist; there are f32 (%d) and bf16 (%d).",
                        (int)o->precision, (int)OZ_PRECISION_F32, (int)OZ_PRECISION_BF16);
@@ -125,12 +126,12 @@ enum oz_status oz_engine_open(struct oz_engine **out, const struct oz_engine_opt
     *out = NULL;
     OZ_TRY(oz_api_copy_options(&o, sizeof o, options, "engine options", err));
     OZ_TRY(check_options(&o, err));
-    oz_log_set(o.log, o.log_ctx);
     struct oz_engine *e = oz_alloc_zero(1, sizeof *e);
     if (e == NULL) {
         return OZ_FAIL_NOMEM(err, "the engine");
     }
     pthread_mutex_init(&e->lock, NULL);
+    e->log_number = oz_log_set(o.log, o.log_ctx);
     e->max_batch = o.max_batch > 0 ? o.max_batch : 4;
     e->progress = o.progress;
     e->progress_ctx = o.progress_ctx;
@@ -163,6 +164,7 @@ void oz_engine_close(struct oz_engine **engine)
     oz_device_close(&e->dev);
     oz_pool_destroy(&e->pool);
     pthread_mutex_destroy(&e->lock);
+    oz_log_unset(e->log_number); /* the caller may free it now */
     oz_free(e);
     *engine = NULL;
 }

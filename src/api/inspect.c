@@ -254,13 +254,15 @@ static void print_json(struct oz_buf *b, const struct oz_pipeline *p, bool tenso
     oz_buf_puts(b, "}\n");
 }
 
-/* The first component that would not load, in words. */
-static enum oz_status find_problem(const struct oz_pipeline *p, struct oz_error *err)
+/* Names in a file may hold control characters, which a terminal would obey. JSON escapes them. */
+static void replace_controls(struct oz_buf *b)
 {
-    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
-        OZ_TRY(oz_match_check(p->components[i].match, p->components[i].folder, err));
+    for (size_t i = 0; i < b->bytes; i++) {
+        unsigned char c = (unsigned char)b->data[i];
+        if ((c < 0x20 && c != '\n') || c == 0x7F) {
+            b->data[i] = '?';
+        }
     }
-    return OZ_OK;
 }
 
 enum oz_status oz_model_inspect(const char *model, const struct oz_inspect_options *options,
@@ -279,11 +281,12 @@ enum oz_status oz_model_inspect(const char *model, const struct oz_inspect_optio
     oz_free(path);
     OZ_TRY(status);
     oz_buf_init(&b, MAX_TEXT_BYTES);
-    status = find_problem(p, &problem);
+    status = oz_pipeline_check(p, &problem);
     if (o.json) {
         print_json(&b, p, o.tensors != 0, status != OZ_OK ? problem.message : NULL);
     } else {
         print_text(&b, p, o.tensors != 0);
+        replace_controls(&b);
     }
     if (status != OZ_OK) {
         (void)OZ_FAIL(err, status, "%s", problem.message);

@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -45,7 +47,7 @@ char *oz_file_join(const char *folder, const char *name)
 static enum oz_status open_regular(const char *path, int *fd, int64_t *bytes, struct oz_error *err)
 {
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not make us wait */
     if (*fd < 0) {
         return OZ_FAIL(err, OZ_ERR_IO, "Cannot open %s: %s.", path, strerror(errno));
     }
@@ -108,8 +110,9 @@ enum oz_status oz_filemap_open(struct oz_filemap *map, const char *path, struct 
             int error = errno;
             int64_t bytes = map->bytes;
             oz_filemap_close(map);
-            return OZ_FAIL(err, OZ_ERR_IO, "Cannot map %s (%lld bytes): %s.", path,
-                           (long long)bytes, strerror(error));
+            return OZ_FAIL(err, error == ENOMEM ? OZ_ERR_NOMEM : OZ_ERR_IO,
+                           "Cannot map %s (%lld bytes): %s.", path, (long long)bytes,
+                           strerror(error));
         }
         map->data = data;
     }
@@ -143,39 +146,77 @@ static bool write_all(int fd, const char *data, size_t bytes)
     return true;
 }
 
+/* The name that a write to `path` really means: a symbolic link stays one, and what it leads to is
+ * replaced. NULL: no memory. */
+static char *follow(const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) {
+        char whole[PATH_MAX];
+        if (realpath(path, whole) != NULL) {
+            return oz_strdup(whole);
+        }
+    }
+    return oz_strdup(path);
+}
+
+/* A fresh file in the folder of `path`, whose name does not grow with path's. *name is fresh memory.
+ * -1: errno says why. */
+static int open_temporary(const char *path, char **name)
+{
+    static atomic_uint serial;
+    const char *slash = strrchr(path, '/');
+    size_t folder = slash != NULL ? (size_t)(slash - path) + 1 : 0;
+    size_t n = folder + 64;
+    *name = oz_alloc(n);
+    if (*name == NULL) {
+        errno = ENOMEM;
+        return -1;
+    }
+    int fd = -1;
+    errno = EEXIST;
+    /* Another machine or container may have left a file of the same number. */
+    for (int i = 0; i < 1000 && fd < 0 && errno == EEXIST; i++) {
+        (void)snprintf(*name, n, "%.*s.ounce-%ld.%u.part", (int)folder, path, (long)getpid(),
+                       atomic_fetch_add(&serial, 1));
+        fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    if (fd < 0) {
+        int error = errno;
+        oz_free(*name);
+        *name = NULL;
+        errno = error;
+    }
+    return fd;
+}
+
 /* ---- writing beside, then renaming ---- */
 
 enum oz_status oz_file_writer_open(struct oz_file_writer *w, const char *path, struct oz_error *err)
 {
-    static atomic_uint serial;
     struct stat st;
-    bool replaces = stat(path, &st) == 0;
-    *w = (struct oz_file_writer){.fd = -1};
-    if (replaces && !S_ISREG(st.st_mode)) {
-        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s: it is not a regular file.", path);
-    }
-    size_t n = strlen(path) + 40;
-    *w = (struct oz_file_writer){.fd = -1, .path = oz_strdup(path), .temporary = oz_alloc(n)};
-    if (w->path == NULL || w->temporary == NULL) {
-        oz_free(w->temporary); /* it names nothing yet */
-        w->temporary = NULL;
-        oz_file_writer_deinit(w);
+    *w = (struct oz_file_writer){.fd = -1, .path = follow(path)};
+    if (w->path == NULL) {
         return OZ_FAIL_NOMEM(err, "a file name");
     }
-    (void)snprintf(w->temporary, n, "%s.%ld.%u.part", path, (long)getpid(),
-                   atomic_fetch_add(&serial, 1));
-    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (w->fd < 0) {
-        int error = errno;
-        oz_free(w->temporary); /* it is not ours to remove */
-        w->temporary = NULL;
-        oz_file_writer_deinit(w);
-        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write beside %s: %s.", path, strerror(error));
+    bool replaces = stat(w->path, &st) == 0;
+    enum oz_status status = OZ_OK;
+    if (replaces && !S_ISREG(st.st_mode)) {
+        status = OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s: it is not a regular file.", path);
+    } else {
+        w->fd = open_temporary(w->path, &w->temporary);
+        if (w->fd < 0) {
+            status = errno == ENOMEM ? OZ_FAIL_NOMEM(err, "a file name")
+                                     : OZ_FAIL(err, OZ_ERR_IO, "Cannot write beside %s: %s.", path,
+                                               strerror(errno));
+        }
     }
-    if (replaces) {
+    if (status != OZ_OK) {
+        oz_file_writer_deinit(w);
+    } else if (replaces) {
         (void)fchmod(w->fd, st.st_mode & 07777);
     }
-    return OZ_OK;
+    return status;
 }
 
 enum oz_status oz_file_writer_append(struct oz_file_writer *w, const void *data, size_t bytes,

@@ -32,7 +32,8 @@ OZ_MUST_USE enum oz_status oz_filemap_open(struct oz_filemap *map, const char *p
 void oz_filemap_close(struct oz_filemap *map); /* a map that failed to open is fine */
 
 /*
- * A file that is written piece by piece beside its name: whole under it after commit, or never there.
+ * A file that is written piece by piece beside its name: whole under it after commit, or never
+ * there. Symbolic links and files that are no regular ones are treated as by oz_file_write.
  * Caller's storage, begin with zeroes or open; deinit after either (it removes what was not
  * committed). Errors name the path.
  */
@@ -59,9 +60,10 @@ OZ_MUST_USE enum oz_status oz_file_copy(const char *from, const char *to, size_t
                                         struct oz_error *err);
 
 /*
- * Writes bytes to a temporary file beside path, flushes it, and renames it onto path; on failure
- * removes it and leaves path as it was. Keeps the permissions of a file that is replaced; what is
- * there and is no regular file (a folder, a device, a pipe) is refused, for it would be replaced.
+ * Writes bytes to a temporary file in path's folder, flushes it, and renames it onto path; on
+ * failure removes it and leaves path as it was. A symbolic link stays, and its target is replaced.
+ * Keeps the permissions of a file that is replaced; what is there and is no regular file (a folder,
+ * a device, a pipe) is refused, for it would be replaced.
  */
 OZ_MUST_USE enum oz_status oz_file_write(const char *path, const void *data, size_t bytes,
                                          struct oz_error *err);

@@ -11,15 +11,28 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static oz_log_fn sink;
 static void *sink_ctx;
-static char topics[256]; /* of OUNCE_LOG */
+static uint64_t sink_number; /* of the last call of oz_log_set */
+static char topics[256];     /* of OUNCE_LOG */
 
-void oz_log_set(oz_log_fn fn, void *ctx)
+uint64_t oz_log_set(oz_log_fn fn, void *ctx)
 {
     const char *wanted = getenv("OUNCE_LOG");
     pthread_mutex_lock(&lock);
     sink = fn;
     sink_ctx = ctx;
+    uint64_t number = ++sink_number;
     (void)snprintf(topics, sizeof topics, "%s", wanted != NULL ? wanted : "");
+    pthread_mutex_unlock(&lock);
+    return number;
+}
+
+void oz_log_unset(uint64_t number)
+{
+    pthread_mutex_lock(&lock);
+    if (number == sink_number) {
+        sink = NULL;
+        sink_ctx = NULL;
+    }
     pthread_mutex_unlock(&lock);
 }
 

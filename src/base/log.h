@@ -8,9 +8,13 @@
 
 #include <ounce/status.h>
 #include <stdbool.h>
+#include <stdint.h>
 
-/* Sets the sink (NULL: none) and reads OUNCE_LOG. */
-void oz_log_set(oz_log_fn fn, void *ctx);
+/* Sets the sink (NULL: none) and reads OUNCE_LOG. Returns a number for oz_log_unset. */
+uint64_t oz_log_set(oz_log_fn fn, void *ctx);
+
+/* The one who set the sink goes: takes it away, unless somebody else has set one since. */
+void oz_log_unset(uint64_t number);
 
 bool oz_log_wants(enum oz_log_level level, const char *topic);
 void oz_log(enum oz_log_level level, const char *topic, const char *format, ...) OZ_PRINTF(3, 4);

@@ -9,9 +9,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 #define MAX_THREADS 1024
+#define SPIN_SECONDS 40e-6 /* before a thread sleeps */
 
 struct worker {
     struct oz_pool *pool;
@@ -19,18 +21,32 @@ struct worker {
     int32_t index;
 };
 
+/*
+ * The gate is one word: the round in the upper half, whether it takes workers in, and how many are
+ * inside. A worker enters by counting itself in, so a round ends when the gate is shut and nobody is
+ * inside: a worker that wakes up late costs nothing. fn, ctx, count and grain change only while that
+ * holds, and whoever enters reads them behind the gate.
+ */
+#define ROUND_ONE (UINT64_C(1) << 32)
+#define OPEN (UINT64_C(1) << 31)
+#define INSIDE (OPEN - 1)
+
 struct oz_pool {
-    pthread_mutex_t lock;
-    pthread_cond_t start, finish;
-    struct worker *workers; /* [threads - 1] */
-    int32_t threads, started;
-    uint64_t round;  /* grows with each oz_pool_for */
-    int32_t running; /* workers that have not finished this round */
-    bool stop;
+    /* What workers read while they wait and when they enter. */
+    _Alignas(64) atomic_uint_fast64_t gate;
     oz_pool_fn fn;
     void *ctx;
     int64_t count, grain;
-    atomic_int_fast64_t next;
+    int32_t threads, started;
+    atomic_int sleepers; /* workers that wait for `start`, or are about to */
+    atomic_bool waiting; /* the caller waits for `finish`, or is about to */
+    atomic_bool stop;
+    bool spin; /* there is a CPU for each thread */
+    /* Written with each grain. */
+    _Alignas(64) atomic_int_fast64_t next;
+    struct worker *workers; /* [threads - 1] */
+    pthread_mutex_t lock;
+    pthread_cond_t start, finish;
 };
 
 /* CPUs that a cgroup quota allows ("max" or "<quota> <period>"), or 0 when there is none. */
@@ -84,29 +100,107 @@ static void work(struct oz_pool *p, int32_t thread)
     }
 }
 
+static void relax(void)
+{
+#if OZ_ARCH_X86
+    __builtin_ia32_pause();
+#endif
+}
+
+/*
+ * Looks at the gate until `mask` of it differs from `old` or SPIN_SECONDS are over; returns what it
+ * saw last. Operators follow one another within microseconds: waking a thread takes longer. It yields
+ * now and then: what it waits for may want this very CPU.
+ */
+static uint64_t spin_while(struct oz_pool *p, uint64_t mask, uint64_t old)
+{
+    uint64_t gate = atomic_load(&p->gate);
+    double end = 0;
+    while (p->spin && (gate & mask) == old && !atomic_load(&p->stop)) {
+        for (int i = 0; i < 64 && (gate & mask) == old; i++) {
+            relax();
+            gate = atomic_load_explicit(&p->gate, memory_order_acquire);
+        }
+        double now = oz_clock_seconds();
+        end = end > 0 ? end : now + SPIN_SECONDS;
+        if (now >= end) {
+            break;
+        }
+        (void)sched_yield();
+        gate = atomic_load(&p->gate);
+    }
+    return gate;
+}
+
+/* Waits for a round other than `seen` and returns the gate; sleeps when none comes soon. Each side
+ * writes its word (here sleepers, there gate) before it reads the other's, so none is missed. */
+static uint64_t wait_for_round(struct oz_pool *p, uint64_t seen)
+{
+    uint64_t rounds = ~(ROUND_ONE - 1);
+    uint64_t gate = spin_while(p, rounds, seen);
+    if ((gate & rounds) != seen || atomic_load(&p->stop)) {
+        return gate;
+    }
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->sleepers, 1);
+    gate = atomic_load(&p->gate);
+    while ((gate & rounds) == seen && !atomic_load(&p->stop)) {
+        pthread_cond_wait(&p->start, &p->lock);
+        gate = atomic_load(&p->gate);
+    }
+    atomic_fetch_sub(&p->sleepers, 1);
+    pthread_mutex_unlock(&p->lock);
+    return gate;
+}
+
+static void leave(struct oz_pool *p)
+{
+    uint64_t before = atomic_fetch_sub(&p->gate, 1);
+    if ((before & INSIDE) == 1 && atomic_load(&p->waiting)) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_signal(&p->finish);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct oz_pool *p = w->pool;
     uint64_t seen = 0;
-    pthread_mutex_lock(&p->lock);
     for (;;) {
-        while (!p->stop && p->round == seen) {
-            pthread_cond_wait(&p->start, &p->lock);
+        uint64_t gate = wait_for_round(p, seen);
+        if (atomic_load(&p->stop)) {
+            return NULL;
         }
-        if (p->stop) {
-            break;
-        }
-        seen = p->round;
-        pthread_mutex_unlock(&p->lock);
-        work(p, w->index);
-        pthread_mutex_lock(&p->lock);
-        if (--p->running == 0) {
-            pthread_cond_signal(&p->finish);
+        seen = gate & ~(ROUND_ONE - 1);
+        while ((gate & OPEN) && (gate & ~(ROUND_ONE - 1)) == seen) {
+            if (atomic_compare_exchange_weak(&p->gate, &gate, gate + 1)) {
+                work(p, w->index);
+                leave(p);
+                break;
+            }
         }
     }
-    pthread_mutex_unlock(&p->lock);
-    return NULL;
+}
+
+/* The gate is shut: waits for those inside. */
+static void wait_until_empty(struct oz_pool *p, uint64_t gate)
+{
+    while ((gate & INSIDE) != 0) {
+        uint64_t now = spin_while(p, INSIDE, gate & INSIDE);
+        if (now != gate) {
+            gate = now;
+            continue;
+        }
+        pthread_mutex_lock(&p->lock);
+        atomic_store(&p->waiting, true);
+        while (((gate = atomic_load(&p->gate)) & INSIDE) != 0) {
+            pthread_cond_wait(&p->finish, &p->lock);
+        }
+        atomic_store(&p->waiting, false);
+        pthread_mutex_unlock(&p->lock);
+    }
 }
 
 enum oz_status oz_pool_create(struct oz_pool **out, int32_t threads, struct oz_error *err)
@@ -116,11 +210,14 @@ enum oz_status oz_pool_create(struct oz_pool **out, int32_t threads, struct oz_e
         return OZ_FAIL(err, OZ_ERR_ARG, "%d threads: the number must be 0 (automatic) to %d.",
                        threads, MAX_THREADS);
     }
-    struct oz_pool *p = oz_alloc_zero(1, sizeof *p);
+    struct oz_pool *p = oz_alloc_aligned(sizeof *p, _Alignof(struct oz_pool));
     if (p == NULL) {
         return OZ_FAIL_NOMEM(err, "the thread pool");
     }
-    p->threads = threads > 0 ? threads : oz_pool_default_threads();
+    memset(p, 0, sizeof *p);
+    int32_t cpus = oz_pool_default_threads();
+    p->threads = threads > 0 ? threads : cpus;
+    p->spin = p->threads <= cpus;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->finish, NULL);
@@ -152,7 +249,7 @@ void oz_pool_destroy(struct oz_pool **pool)
         return;
     }
     pthread_mutex_lock(&p->lock);
-    p->stop = true;
+    atomic_store(&p->stop, true);
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->lock);
     for (int32_t i = 0; i < p->started; i++) {
@@ -185,20 +282,19 @@ void oz_pool_for(struct oz_pool *p, int64_t count, int64_t grain, oz_pool_fn fn,
         }
         return;
     }
-    pthread_mutex_lock(&p->lock);
     p->fn = fn;
     p->ctx = ctx;
     p->count = count;
     p->grain = grain;
-    atomic_store(&p->next, 0);
-    p->running = p->threads - 1;
-    p->round++;
-    pthread_cond_broadcast(&p->start);
-    pthread_mutex_unlock(&p->lock);
-    work(p, 0);
-    pthread_mutex_lock(&p->lock);
-    while (p->running > 0) {
-        pthread_cond_wait(&p->finish, &p->lock);
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    uint64_t gate = atomic_load(&p->gate); /* shut and empty */
+    atomic_store(&p->gate, gate + ROUND_ONE + OPEN);
+    if (atomic_load(&p->sleepers) > 0) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->start);
+        pthread_mutex_unlock(&p->lock);
     }
-    pthread_mutex_unlock(&p->lock);
+    work(p, 0);
+    gate = atomic_fetch_and(&p->gate, ~OPEN);
+    wait_until_empty(p, gate & ~OPEN);
 }

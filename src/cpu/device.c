@@ -235,14 +235,10 @@ static void device_close(struct oz_device *dev)
     oz_free(dev->impl);
 }
 
-static enum oz_status device_open(struct oz_device **out, int32_t index, uint32_t flags,
-                                  struct oz_pool *pool, struct oz_error *err)
+enum oz_status oz_cpu_open(struct oz_device **out, uint32_t flags, struct oz_pool *pool,
+                           const char *tier, const char *forced, struct oz_error *err)
 {
     *out = NULL;
-    if (index != 0) {
-        return OZ_FAIL(err, OZ_ERR_DEVICE, "Device cpu:%d does not exist; there is one, \"cpu\".",
-                       (int)index);
-    }
     struct oz_cpuid id;
     struct oz_cpu *cpu = oz_alloc_zero(1, sizeof *cpu);
     if (cpu == NULL) {
@@ -250,7 +246,7 @@ static enum oz_status device_open(struct oz_device **out, int32_t index, uint32_
     }
     oz_cpuid_read(&id);
     cpu->tiers = oz_tier_mask(&id);
-    enum oz_status status = oz_cpu_choose(cpu, getenv("OUNCE_CPU"), getenv("OUNCE_FORCE"), err);
+    enum oz_status status = oz_cpu_choose(cpu, tier, forced, err);
     if (status != OZ_OK) {
         oz_free(cpu);
         return status;
@@ -285,6 +281,17 @@ static enum oz_status device_open(struct oz_device **out, int32_t index, uint32_
     };
     *out = dev;
     return OZ_OK;
+}
+
+static enum oz_status device_open(struct oz_device **out, int32_t index, uint32_t flags,
+                                  struct oz_pool *pool, struct oz_error *err)
+{
+    *out = NULL;
+    if (index != 0) {
+        return OZ_FAIL(err, OZ_ERR_DEVICE, "Device cpu:%d does not exist; there is one, \"cpu\".",
+                       (int)index);
+    }
+    return oz_cpu_open(out, flags, pool, getenv("OUNCE_CPU"), getenv("OUNCE_FORCE"), err);
 }
 
 const struct oz_backend oz_cpu_backend = {

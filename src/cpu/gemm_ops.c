@@ -41,12 +41,18 @@ size_t oz_gemm_linear_scratch(const struct oz_device *dev, const struct oz_linea
     return oz_gemm_scratch(dev, &p);
 }
 
+/* No scales, and nothing that a producer would have to apply first. */
+static bool plain(const struct oz_act_spec *s)
+{
+    return s->scale_count == 0 && s->smooth == NULL && s->rotate_cols == 0 && s->low_rank_a == NULL;
+}
+
 static const char *out_reject(const struct oz_act *out)
 {
     return out == NULL || ((out->spec.dtype == OZ_DTYPE_F32 || out->spec.dtype == OZ_DTYPE_BF16) &&
-                           out->spec.scale_count == 0)
+                           plain(&out->spec))
                ? NULL
-               : "it writes f32 and bf16 only";
+               : "it writes plain f32 and bf16 only";
 }
 
 const char *oz_gemm_linear_reject(const struct oz_linear_args *a, const struct oz_cpu_kernel *k)
@@ -58,7 +64,7 @@ const char *oz_gemm_linear_reject(const struct oz_linear_args *a, const struct o
                           a->up->w.plan->stored != a->w->w.plan->stored)) {
         return "the second weight is not packed like the first";
     }
-    if (a->x->spec.dtype != k->gemm->a_dtype || a->x->spec.scale_count != 0) {
+    if (a->x->spec.dtype != k->gemm->a_dtype || !plain(&a->x->spec)) {
         return "the input has another format";
     }
     if (a->residual != NULL && a->residual->spec.dtype != OZ_DTYPE_F32) {

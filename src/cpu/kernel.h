@@ -64,6 +64,11 @@ const char *oz_cpu_op_name(enum oz_op op);
 OZ_MUST_USE enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier,
                                          const char *forced, struct oz_error *err);
 
+/* Opens the device with a tier and kernels in place of OUNCE_CPU and OUNCE_FORCE (either may be
+ * NULL). */
+OZ_MUST_USE enum oz_status oz_cpu_open(struct oz_device **out, uint32_t flags, struct oz_pool *pool,
+                                       const char *tier, const char *forced, struct oz_error *err);
+
 /* The kernel that runs these arguments: the first of the list that does not decline. Never NULL: the
  * reference accepts everything. */
 const struct oz_cpu_kernel *oz_cpu_pick(const struct oz_device *dev, enum oz_op op,

@@ -172,7 +172,8 @@ static size_t append_shapes(const struct oz_match *m, struct oz_buf *message)
         append_shape(&list, row->file_shape, row->file_rank);
     }
     if (n > 0) {
-        append_list(message, n, n == 1 ? "has the wrong shape" : "have the wrong shape", &list);
+        append_list(message, n,
+                    n == 1 ? "tensor has the wrong shape" : "tensors have the wrong shape", &list);
     }
     oz_buf_deinit(&list);
     return n;

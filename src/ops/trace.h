@@ -12,7 +12,8 @@
 
 struct oz_trace;
 
-/* A trace that will go to `path`. OZ_ERR_NOMEM. */
+/* A trace that will go to `path`, which is written once, empty, to see that it can be. OZ_ERR_NOMEM,
+ * OZ_ERR_IO. */
 OZ_MUST_USE enum oz_status oz_trace_create(struct oz_trace **out, const char *path,
                                            struct oz_error *err);
 /* Adds an event; times in seconds of base/clock.h. The label is copied (its end, when long). */

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "ops/ops.h"
 #include "text/template.h"
 
@@ -160,12 +161,13 @@ static enum oz_status collect_timesteps(struct run *r)
     for (int32_t i = 0; i < r->count; i++) {
         struct oz_sequence *s = &r->sequences[i];
         for (int32_t k = 0; k < s->task.steps; k++) {
+            float time = oz_sched_flow_model_time(&r->p->scheduler, s->sigmas[k]);
             int64_t row = 0;
-            while (row < r->timestep_count && r->timesteps[row] != s->sigmas[k]) {
+            while (row < r->timestep_count && r->timesteps[row] != time) {
                 row++;
             }
             if (row == r->timestep_count) {
-                r->timesteps[r->timestep_count++] = s->sigmas[k];
+                r->timesteps[r->timestep_count++] = time;
             }
             s->mod_rows[k] = (int32_t)row;
         }
@@ -232,15 +234,33 @@ static void decode(struct oz_exec *x, struct run *r, const struct oz_sequence *s
     oz_exec_reset(x, mark);
 }
 
-/* [-1, 1] channel-last to 0..1 channel-first. */
-static void to_picture(const float *pixels, int64_t count, float *picture)
+/* [-1, 1] channel-last to 0..1 channel-first. Returns how many values are no numbers; they become
+ * 0. */
+static int64_t to_picture(const float *pixels, int64_t count, float *picture)
 {
+    int64_t lost = 0;
     for (int64_t i = 0; i < count; i++) {
         for (int64_t c = 0; c < 3; c++) {
+            lost += isnan(pixels[3 * i + c]);
             float v = fminf(fmaxf(pixels[3 * i + c], -1.0F), 1.0F);
             v = v * 0.5F + 0.5F;
             picture[c * count + i] = fminf(fmaxf(v, 0.0F), 1.0F);
         }
+    }
+    return lost;
+}
+
+/* The picture of a sequence from its pixels; a spoilt one is not passed off as black. */
+static void finish_picture(const struct oz_sequence *s, const float *pixels, float *picture)
+{
+    int64_t values = 3 * (int64_t)s->task.width * s->task.height;
+    int64_t lost = to_picture(pixels, values / 3, picture);
+    if (lost > 0) {
+        oz_log(OZ_LOG_WARN, "decode",
+               "%lld of the %lld values of picture %d (seed %llu) are no numbers and were made "
+               "black: the weights or the guidance scale %g are too much for the arithmetic.",
+               (long long)lost, (long long)values, s->index + 1, (unsigned long long)s->task.seed,
+               s->task.scale);
     }
 }
 
@@ -266,7 +286,7 @@ static enum oz_status deliver(struct run *r, struct oz_sequence *s)
         oz_exec_reset(&x, mark);
     }
     if (status == OZ_OK) {
-        to_picture(host, count, picture);
+        finish_picture(s, host, picture);
         r->pictures[s->index] = picture;
         picture = NULL;
         r->done++;
@@ -394,6 +414,35 @@ static enum oz_status init_batch(struct run *r)
     return OZ_OK;
 }
 
+/* The system may promise more memory than there is and end the process when it is used, so what the
+ * run takes is held against what there is before anything is taken. */
+static enum oz_status check_memory(const struct run *r, const struct oz_run_bytes *bytes)
+{
+    int64_t free_bytes;
+    int64_t total_bytes;
+    size_t pictures = 0; /* as floats, and the pixels of one more */
+    size_t largest = 0;
+    for (int32_t i = 0; i < r->count; i++) {
+        const struct oz_task *t = &r->sequences[i].task;
+        size_t one = 3 * (size_t)t->width * (size_t)t->height * sizeof(float);
+        pictures += one;
+        largest = most(largest, one);
+    }
+    pictures += largest;
+    OZ_TRY(r->dev->memory(r->dev, &free_bytes, &total_bytes, r->err));
+    size_t device = bytes->step + bytes->plan + bytes->sequences;
+    size_t need = device + (r->dev->host_memory ? pictures : 0);
+    if (free_bytes < 0 || need <= (size_t)free_bytes) {
+        return OZ_OK;
+    }
+    return OZ_FAIL(r->err, OZ_ERR_NOMEM,
+                   "Out of memory on %s: the run takes %zu bytes (%zu for one step, %zu for the "
+                   "plan, %zu for what is under way, %zu for pictures), %lld are available of "
+                   "%lld. Ask for smaller pictures, or for fewer together.",
+                   r->dev->name, need, bytes->step, bytes->plan, bytes->sequences, need - device,
+                   (long long)free_bytes, (long long)total_bytes);
+}
+
 /* Says first what everything takes, then takes it. */
 static enum oz_status reserve(struct run *r)
 {
@@ -410,6 +459,7 @@ static enum oz_status reserve(struct run *r)
     OZ_TRY(measure_compositions(r, &bytes));
     bytes.plan += fixed.used_bytes;
     r->stats->measured = bytes;
+    OZ_TRY(check_memory(r, &bytes));
     OZ_TRY(r->dev->alloc(r->dev, bytes.step, &r->step_memory, r->err));
     OZ_TRY(r->dev->alloc(r->dev, bytes.plan, &r->plan_memory, r->err));
     oz_arena_init_view(&r->step, "step", r->step_memory, bytes.step, r->dev->host_memory);

@@ -326,6 +326,24 @@ int32_t oz_pipeline_size_multiple(const struct oz_pipeline *p)
     return p->transformer.config.patch_size << (p->vae.config.levels - 1);
 }
 
+enum oz_status oz_pipeline_check(const struct oz_pipeline *p, struct oz_error *err)
+{
+    struct oz_error all;
+    enum oz_status status = OZ_OK;
+    for (int i = OZ_COMPONENT_COUNT - 1; i >= 0; i--) {
+        const struct oz_component *c = &p->components[i];
+        struct oz_error one;
+        enum oz_status found = oz_match_check(c->match, c->folder, &one);
+        if (found != OZ_OK && status != OZ_OK) {
+            (void)oz_error_prefix(&all, status, "%s ", one.message);
+        } else if (found != OZ_OK) {
+            all = one;
+        }
+        status = found != OZ_OK ? found : status;
+    }
+    return status == OZ_OK ? OZ_OK : OZ_FAIL(err, status, "%s", all.message);
+}
+
 /* One pass over all components: measuring, or for real. */
 static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz_progress_fn fn,
                                void *ctx, struct oz_error *err)
@@ -355,9 +373,7 @@ enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz
                                 void *ctx, struct oz_error *err)
 {
     struct oz_arena measure;
-    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
-        OZ_TRY(oz_match_check(p->components[i].match, p->components[i].folder, err));
-    }
+    OZ_TRY(oz_pipeline_check(p, err));
     p->dev = dev;
     oz_arena_init_measure(&measure, "model");
     OZ_TRY(load_all(p, &measure, NULL, NULL, err));

@@ -66,7 +66,10 @@ int32_t oz_pipeline_size_multiple(const struct oz_pipeline *p);
 OZ_MUST_USE enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder,
                                             struct oz_error *err);
 
-/* Checks that every tensor is accounted for, and makes the parameters resident on `dev`, which must
+/* OZ_ERR_FORMAT unless every tensor of every component is accounted for; names all that are not. */
+OZ_MUST_USE enum oz_status oz_pipeline_check(const struct oz_pipeline *p, struct oz_error *err);
+
+/* Checks that, and makes the parameters resident on `dev`, which must
  * outlive the pipeline. */
 OZ_MUST_USE enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev,
                                             oz_progress_fn progress, void *progress_ctx,

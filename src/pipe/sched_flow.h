@@ -60,4 +60,10 @@ static inline float oz_sched_flow_timestep(const struct oz_sched_flow_config *c,
     return sigma * (float)c->num_train_timesteps;
 }
 
+/* What the transformer is told: the timestep over 1000, whatever the scheduler counts to. */
+static inline float oz_sched_flow_model_time(const struct oz_sched_flow_config *c, float sigma)
+{
+    return sigma * ((float)c->num_train_timesteps / 1000.0F);
+}
+
 #endif

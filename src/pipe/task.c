@@ -41,6 +41,10 @@ static enum oz_status check_text(const char *where, const char *what, const char
                                  struct oz_error *err)
 {
     size_t at;
+    if (strlen(text) > OZ_TASK_MAX_TEXT_BYTES) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "%sthe %s has %zu bytes; it must have %zu or less.", where,
+                       what, strlen(text), OZ_TASK_MAX_TEXT_BYTES);
+    }
     if (!oz_utf8_valid(text, strlen(text), &at)) {
         return OZ_FAIL(err, OZ_ERR_ARG, "%sthe %s is not valid UTF-8 at byte %zu.", where, what,
                        at);

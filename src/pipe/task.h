@@ -13,6 +13,8 @@
 #define OZ_TASK_MAX_SIDE 16384
 #define OZ_TASK_MAX_STEPS 10000
 #define OZ_TASK_MAX_SCALE 1000.0
+/* Of a prompt. No model reads so much, and both prompts, escaped, fit the picture's metadata. */
+#define OZ_TASK_MAX_TEXT_BYTES ((size_t)256 << 10)
 
 /* Strings are borrowed. Zero and NULL mean "the model's", as in struct oz_image_request. */
 struct oz_task {

@@ -2,6 +2,8 @@
 #include "kern.h"
 
 #include "base/pool.h"
+#include "cpu/gemm.h"
+#include "cpu/kernel.h"
 
 #define GUARD_BYTES 64 /* before and after a block's data; keeps 64-byte alignment */
 #define CANARY 0xA5
@@ -17,7 +19,7 @@ struct block {
 };
 
 static struct block *blocks;
-static void *loose[4096]; /* freed at teardown */
+static void *loose[1 << 14]; /* freed at teardown */
 static size_t loose_count;
 static uint64_t state_of_random;
 static const int thread_counts[] = {1, 2, 5};
@@ -55,9 +57,30 @@ int kern_setup(void **state)
     state_of_random = state_of_random * 0x9E3779B97F4A7C15U + 1;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(oz_pool_create(&pools[i], thread_counts[i], NULL), OZ_OK);
-        assert_int_equal(oz_device_open(&devices[i], "cpu", 0, pools[i], NULL), OZ_OK);
     }
+    kern_force(NULL);
     return 0;
+}
+
+void kern_forget(void)
+{
+    for (size_t i = 0; i < loose_count; i++) {
+        free(loose[i]);
+    }
+    loose_count = 0;
+    blocks = NULL;
+}
+
+void kern_force(const char *kernel)
+{
+    struct oz_error err;
+    for (int i = 0; i < 3; i++) {
+        oz_device_close(&devices[i]);
+        if (oz_cpu_open(&devices[i], 0, pools[i], getenv("OUNCE_CPU"),
+                        kernel != NULL ? kernel : getenv("OUNCE_FORCE"), &err) != OZ_OK) {
+            fail_msg("%s", err.message);
+        }
+    }
 }
 
 int kern_teardown(void **state)
@@ -67,12 +90,71 @@ int kern_teardown(void **state)
         oz_device_close(&devices[i]);
         oz_pool_destroy(&pools[i]);
     }
-    for (size_t i = 0; i < loose_count; i++) {
-        free(loose[i]);
-    }
-    loose_count = 0;
-    blocks = NULL;
+    kern_forget();
     return 0;
+}
+
+/* ---- one kernel after the other ---- */
+
+#if defined(KERN_AMX_EMULATED)
+extern const struct oz_cpu_kernel oz_kernel_linear_bf16__amx_emulated;
+extern const struct oz_cpu_kernel oz_kernel_conv_bf16__amx_emulated;
+static const struct oz_cpu_kernel *const emulated[] = {&oz_kernel_linear_bf16__amx_emulated,
+                                                       &oz_kernel_conv_bf16__amx_emulated};
+#endif
+
+static const struct oz_cpu_kernel *in_turn;
+static struct oz_param_plan plans_in_turn[2]; /* for panels in f32 and in bf16 */
+
+const struct oz_cpu_kernel *kern_kernel(void)
+{
+    return in_turn;
+}
+
+static void take_turn(const struct oz_cpu_kernel *k, void (*body)(void))
+{
+    in_turn = k;
+    plans_in_turn[0] = (struct oz_param_plan){.kernel = k, .stored = OZ_DTYPE_F32};
+    plans_in_turn[1] = (struct oz_param_plan){.kernel = k, .stored = OZ_DTYPE_BF16};
+    body();
+    kern_forget();
+    in_turn = NULL;
+    kern_force(NULL);
+}
+
+/* A kernel that is in no list. */
+static void install(const struct oz_cpu_kernel *k)
+{
+    for (int i = 0; i < 3; i++) {
+        const struct oz_cpu_kernel **list = ((struct oz_cpu *)devices[i]->impl)->usable[k->op];
+        memmove(list + 1, list, sizeof *list * OZ_CPU_MAX_KERNELS);
+        list[0] = k;
+        list[OZ_CPU_MAX_KERNELS] = NULL;
+    }
+}
+
+void kern_each(enum oz_op op, void (*body)(void))
+{
+    const char *tier = getenv("OUNCE_CPU");
+    uint32_t tiers = oz_cpu_of(devices[0])->tiers;
+    for (const struct oz_cpu_kernel *const *k = oz_cpu_kernels(op); *k != NULL; k++) {
+        if (tiers & (1U << (*k)->tier) &&
+            (tier == NULL || strcmp(tier, oz_tier_name((*k)->tier)) == 0)) {
+            print_message("%s\n", (*k)->name);
+            kern_force((*k)->name);
+            take_turn(*k, body);
+        }
+    }
+#if defined(KERN_AMX_EMULATED)
+    for (int i = 0; i < 2; i++) {
+        if (emulated[i]->op == op && tiers & (1U << OZ_TIER_AVX2) &&
+            (tier == NULL || strcmp(tier, "avx2") == 0)) {
+            print_message("%s, emulated\n", emulated[i]->name);
+            install(emulated[i]);
+            take_turn(emulated[i], body);
+        }
+    }
+#endif
 }
 
 struct oz_device *kern_device(int threads)
@@ -264,6 +346,68 @@ struct oz_param *kern_vector(const char *name, int64_t n, double deviation)
     p->rank = 1;
     p->shape[0] = n;
     return p;
+}
+
+/* Packs with five threads, and with one: the bytes must be the same, and none behind them. */
+static void pack_twice(struct oz_param *p, size_t bytes)
+{
+    struct oz_error err;
+    uint8_t *memory[2];
+    for (int i = 0; i < 2; i++) {
+        struct oz_device *dev = devices[i == 0 ? 2 : 0];
+        memory[i] = kern_array(bytes);
+        p->packed = memory[i];
+        if (dev->ops->pack_band(dev, NULL, p, 0, 0, p->weight.rows, &p->weight, &err) != OZ_OK) {
+            fail_msg("%s", err.message);
+        }
+        for (int j = 0; j < GUARD_BYTES; j++) {
+            assert_int_equal(memory[i][bytes + (size_t)j], CANARY);
+            assert_int_equal(memory[i][j - GUARD_BYTES], CANARY);
+        }
+    }
+    assert_memory_equal(memory[0], memory[1], bytes);
+}
+
+/* The kernel in turn packs what it can read, also where the plan would not choose it. */
+static bool pack_in_turn(struct oz_param *p)
+{
+    bool bf16 = p->weight.planes[OZ_PLANE_CODES].dtype == OZ_DTYPE_BF16;
+    if (in_turn == NULL || in_turn->gemm == NULL ||
+        (in_turn->gemm->a_dtype == OZ_DTYPE_BF16 && !bf16)) {
+        return false;
+    }
+    p->plan = &plans_in_turn[bf16];
+    pack_twice(
+        p, oz_gemm_packed_bytes(in_turn->gemm, p->plan->stored, p->weight.rows, p->weight.cols));
+    return true;
+}
+
+void kern_pack(struct oz_param *p, enum oz_param_use use)
+{
+    struct oz_error err;
+    struct oz_plan_answer answer;
+    if (pack_in_turn(p)) {
+        return;
+    }
+    const struct oz_plan_request request = {.use = use};
+    if (devices[0]->ops->plan_param(devices[0], p, &request, &answer, &err) != OZ_OK) {
+        fail_msg("%s", err.message);
+    }
+    p->plan = answer.plan;
+    if (answer.packed_bytes > 0) {
+        pack_twice(p, answer.packed_bytes);
+    }
+}
+
+bool kern_packed(enum oz_op op, const void *args)
+{
+    return oz_cpu_pick(devices[0], op, args)->gemm != NULL;
+}
+
+bool kern_rounds(enum oz_op op, const void *args)
+{
+    return kern_packed(op, args) &&
+           oz_cpu_pick(devices[0], op, args)->gemm->a_dtype == OZ_DTYPE_BF16;
 }
 
 double kern_weight(const struct oz_param *p, int64_t slice, int64_t row, int64_t col)

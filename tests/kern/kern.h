@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "cpu/kernel.h"
 #include "dev/device.h"
 #include "dev/ops.h"
 #include "num/float.h"
@@ -26,10 +27,23 @@
 /* Setup and teardown of a test: devices, seed; frees every block. */
 int kern_setup(void **state);
 int kern_teardown(void **state);
+/* Frees every block so far: for tests of many problems. */
+void kern_forget(void);
 #define KERN_TEST(fn) cmocka_unit_test_setup_teardown(fn, kern_setup, kern_teardown)
 
 /* A device of 1, 2 or 5 threads. */
 struct oz_device *kern_device(int threads);
+/* Opens the devices anew with one kernel before all others of its operator (NULL: as they were). */
+void kern_force(const char *kernel);
+
+/*
+ * body with one kernel of an operator after the other before all others: those of the tier that
+ * OUNCE_CPU names, else all that this processor can run; for linear and conv the AMX kernel over
+ * emulated tiles too (with tier avx2). Blocks are freed in between. kern_kernel: whose turn it is,
+ * or NULL.
+ */
+void kern_each(enum oz_op op, void (*body)(void));
+const struct oz_cpu_kernel *kern_kernel(void);
 
 uint64_t kern_random(void);
 int64_t kern_below(int64_t n); /* [0, n) */
@@ -57,6 +71,9 @@ double *kern_doubles(const struct oz_act *a);
 struct oz_param *kern_param(const char *name, enum oz_dtype dtype, int64_t slices, int64_t rows,
                             int64_t cols, double deviation);
 struct oz_param *kern_vector(const char *name, int64_t n, double deviation);
+/* Plans a weight and packs it where its kernel wants that, as a load does. Before that a parameter is
+ * read by the reference. */
+void kern_pack(struct oz_param *p, enum oz_param_use use);
 double kern_weight(const struct oz_param *p, int64_t slice, int64_t row, int64_t col);
 
 struct oz_ragged *kern_ragged(int32_t count, const int32_t *lengths);
@@ -65,6 +82,10 @@ struct oz_ragged *kern_ragged(int32_t count, const int32_t *lengths);
 void kern_run(enum oz_op op, const void *args);
 /* One run with so many threads; the status is the caller's to check. */
 enum oz_status kern_run_once(int threads, enum oz_op op, const void *args);
+
+/* Does the kernel that will run these arguments read packed weights; and bf16-rounded inputs? */
+bool kern_packed(enum oz_op op, const void *args);
+bool kern_rounds(enum oz_op op, const void *args);
 
 /* |got - want| <= bound + the rounding of the store; says where and the numbers if not. */
 void kern_near(const char *what, const struct oz_act *a, int64_t row, int64_t col, double want,
@@ -83,6 +104,13 @@ static inline double kern_dot_bound(int64_t n, double sum_of_magnitudes)
     int64_t piece = n < 1024 ? n : 1024;
     double roundings = 1 + (double)(piece + 7) / 8 + 3 + (double)(n + 1023) / 1024;
     return roundings * KERN_U32 * sum_of_magnitudes * 1.01;
+}
+
+/* The same for any order: a term passes n - 1 additions at most, and its product's rounding. A kernel
+ * may take numbers below the normal ones for zero. */
+static inline double kern_sum_bound(int64_t n, double sum_of_magnitudes)
+{
+    return (double)n * (KERN_U32 * sum_of_magnitudes * 1.01 + 0x1p-125);
 }
 
 #endif

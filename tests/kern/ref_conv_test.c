@@ -26,22 +26,25 @@ static double naive(const struct oz_conv_args *a, const int64_t at[3], int64_t o
 {
     double sum = 0;
     double magnitudes = 0;
+    bool rounds = kern_rounds(OZ_OP_CONV, a);
     int64_t k = 0;
     for (int32_t t = 0; t < a->kt; t++) {
         for (int32_t y = 0; y < a->kh; y++) {
             for (int32_t x = 0; x < a->kw; x++) {
                 for (int64_t c = 0; c < a->x->cols; c++, k++) {
-                    double term = kern_weight(a->w, 0, out, k) *
-                                  input(a, at[0] * a->stride_t + t - (a->kt - 1),
-                                        at[1] * a->stride + y - a->pad_top,
-                                        at[2] * a->stride + x - a->pad_left, c);
+                    double v = input(a, at[0] * a->stride_t + t - (a->kt - 1),
+                                     at[1] * a->stride + y - a->pad_top,
+                                     at[2] * a->stride + x - a->pad_left, c);
+                    v = rounds ? oz_bf16_to_f32(oz_f32_to_bf16((float)v)) : v;
+                    double term = kern_weight(a->w, 0, out, k) * v;
                     sum += term;
                     magnitudes += fabs(term);
                 }
             }
         }
     }
-    *bound = kern_dot_bound(k, magnitudes);
+    *bound =
+        kern_packed(OZ_OP_CONV, a) ? kern_sum_bound(k, magnitudes) : kern_dot_bound(k, magnitudes);
     return sum;
 }
 
@@ -81,7 +84,6 @@ static void check(const struct problem *p)
         .frames = p->frames,
         .height = p->height,
         .width = p->width,
-        .w = kern_param("w", p->w, 1, p->out, (int64_t)p->kt * p->kh * p->kw * p->in, 0.5),
         .b = p->bias ? kern_vector("b", p->out, 1) : NULL,
         .kt = p->kt,
         .kh = p->kh,
@@ -96,7 +98,11 @@ static void check(const struct problem *p)
         .fn = p->fn,
         .out = p->in_place ? residual : kern_out(rows, p->out, 5, p->y),
     };
+    struct oz_param *w =
+        kern_param("w", p->w, 1, p->out, (int64_t)p->kt * p->kh * p->kw * p->in, 0.5);
     double *before = residual != NULL ? kern_doubles(residual) : NULL;
+    kern_pack(w, OZ_USE_CONV);
+    a.w = w;
     kern_output(a.out->data);
     kern_run(OZ_OP_CONV, &a);
     compare(p, &a, before, extent);
@@ -176,6 +182,20 @@ static void options(void **state)
     }
 }
 
+static void all_of_one_kernel(void)
+{
+    pictures(NULL);
+    kern_forget();
+    clips(NULL);
+    kern_forget();
+    options(NULL);
+}
+
+static void each_kernel(void **state)
+{
+    kern_each(OZ_OP_CONV, all_of_one_kernel);
+}
+
 /* A kernel cut to its last temporal tap gives the same for one frame, to rounding. */
 static void last_tap(void **state)
 {
@@ -192,6 +212,8 @@ static void last_tap(void **state)
         }
     }
     a.stride = a.stride_t = a.pad_top = a.pad_bottom = a.pad_left = a.pad_right = 1;
+    kern_pack(full, OZ_USE_CONV);
+    kern_pack(cut, OZ_USE_CONV);
     a.w = full;
     a.kt = 3;
     a.out = kern_out(15, 5, 0, OZ_DTYPE_F32);
@@ -299,7 +321,8 @@ static void resample(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {KERN_TEST(pictures), KERN_TEST(clips), KERN_TEST(options),
+    const struct CMUnitTest tests[] = {KERN_TEST(pictures), KERN_TEST(clips),
+                                       KERN_TEST(options),  KERN_TEST(each_kernel),
                                        KERN_TEST(last_tap), KERN_TEST(resample)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

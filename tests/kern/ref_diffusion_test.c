@@ -224,6 +224,8 @@ static void cfg_combine(void **state)
         check_cfg(3, 17, true, in_place);
         check_cfg(40, 64, true, in_place);
         check_cfg(17, 64, false, in_place);
+        check_cfg(11, 131, true, in_place);
+        check_cfg(600, 70, in_place == 1, in_place); /* several threads */
     }
     struct oz_act *zero = kern_act(2, 5, 0, OZ_DTYPE_F32, 0);
     struct oz_act *out = kern_out(2, 5, 0, OZ_DTYPE_F32);
@@ -233,29 +235,30 @@ static void cfg_combine(void **state)
 
 static void sched_step(void **state)
 {
+    enum { ROWS = 50, COLS = 701 };
     for (int32_t count = 0; count <= OZ_SCHED_TERMS; count++) {
         for (int keep = 0; keep < 2; keep++) {
             struct oz_sched_step_args a = {
-                .x = kern_act(3, 700, 1, OZ_DTYPE_F32, 1),
+                .x = kern_act(ROWS, COLS, 1, OZ_DTYPE_F32, 1),
                 .keep = keep,
                 .count = count,
                 .factors = kern_floats(1 + OZ_SCHED_TERMS, 1),
             };
             for (int32_t i = 0; i < count; i++) {
-                a.terms[i] = kern_act(3, 700, i, OZ_DTYPE_F32, 1);
+                a.terms[i] = kern_act(ROWS, COLS, i, OZ_DTYPE_F32, 1);
             }
             double *before = kern_doubles(a.x);
             kern_output(a.x->data);
             kern_run(OZ_OP_SCHED_STEP, &a);
-            for (int64_t i = 0; i < 3 * 700; i++) {
+            for (int64_t i = 0; i < ROWS * COLS; i++) {
                 double v = before[i] * (keep ? 1 : a.factors[0]);
                 double bound = KERN_U32 * fabs(v);
                 for (int32_t j = 0; j < count; j++) {
-                    double term = a.factors[1 + j] * kern_get(a.terms[j], i / 700, i % 700);
+                    double term = a.factors[1 + j] * kern_get(a.terms[j], i / COLS, i % COLS);
                     v += term;
                     bound += KERN_U32 * (fabs(term) + fabs(v));
                 }
-                kern_near("step", a.x, i / 700, i % 700, v, bound * 1.01);
+                kern_near("step", a.x, i / COLS, i % COLS, v, bound * 1.01);
             }
         }
     }

@@ -1,16 +1,20 @@
-/* linear against a sum in double; row independence. */
+/* linear, by the kernel that the plan chooses, against a sum in double; row independence. */
 #include "kern.h"
 
 struct problem {
     int64_t m, n, k;
     enum oz_dtype x, w, out;
     bool bias, up, residual, gate, index;
+    bool unpacked; /* for the reference */
     enum oz_fn fn;
 };
 
 static struct oz_linear random_linear(const struct problem *p)
 {
     struct oz_linear l = {.w = *kern_param("w", p->w, 1, p->n, p->k, 0.5)};
+    if (!p->unpacked) {
+        kern_pack(&l.w, OZ_USE_LINEAR);
+    }
     if (p->bias) {
         l.b = *kern_vector("b", p->n, 1);
     }
@@ -28,7 +32,8 @@ static double naive(const struct oz_act *x, const struct oz_linear *l, int64_t r
         sum += term;
         magnitudes += fabs(term);
     }
-    *bound = kern_dot_bound(x->cols, magnitudes);
+    *bound = l->w.packed != NULL ? kern_sum_bound(x->cols, magnitudes)
+                                 : kern_dot_bound(x->cols, magnitudes);
     if (l->b.name != NULL) {
         sum += kern_weight(&l->b, 0, 0, c);
         *bound += KERN_U32 * (fabs(sum) + *bound);
@@ -100,6 +105,7 @@ static void sizes(void **state)
             p.x = p.w = p.out = OZ_DTYPE_F32;
             p.bias = kern_coin();
             check(&p);
+            kern_forget();
         }
     }
 }
@@ -115,6 +121,7 @@ static void formats(void **state)
         check(&p);
         p.residual = p.gate = p.index = true;
         check(&p);
+        kern_forget();
     }
 }
 
@@ -128,6 +135,7 @@ static void epilogues(void **state)
         for (int fn = OZ_FN_NONE; fn <= OZ_FN_SIGMOID; fn++) {
             p.fn = (enum oz_fn)fn;
             check(&p);
+            kern_forget();
         }
     }
     p.fn = OZ_FN_NONE;
@@ -145,6 +153,19 @@ static void bands(void **state) /* more rows than a task takes */
     struct problem p = {.m = 1100, .n = 33, .k = 9, .bias = true, .fn = OZ_FN_SILU};
     p.x = p.w = p.out = OZ_DTYPE_F32;
     check(&p);
+}
+
+static void all_of_one_kernel(void)
+{
+    sizes(NULL);
+    formats(NULL);
+    epilogues(NULL);
+    bands(NULL);
+}
+
+static void each_kernel(void **state)
+{
+    kern_each(OZ_OP_LINEAR, all_of_one_kernel);
 }
 
 static void row_independence(void **state)
@@ -192,7 +213,7 @@ static void nan_propagates(void **state)
 
 static void refusals(void **state)
 {
-    struct problem p = {.m = 2, .n = 4, .k = 8, .w = OZ_DTYPE_F32};
+    struct problem p = {.m = 2, .n = 4, .k = 8, .w = OZ_DTYPE_F32, .unpacked = true};
     struct oz_linear w = random_linear(&p);
     struct oz_act *x = kern_act(2, 8, 0, OZ_DTYPE_F32, 1);
     struct oz_act *out = kern_out(2, 4, 0, OZ_DTYPE_F32);
@@ -226,6 +247,9 @@ static void scratch_from_shapes(void **state)
     memset(&empty.b.weight, 0, sizeof empty.b.weight);
     a.w = a.up = &empty;
     assert_int_equal(dev->ops->scratch_bytes(dev, OZ_OP_LINEAR, &a), loaded);
+    p.unpacked = true;
+    struct oz_linear plain = random_linear(&p);
+    a.w = a.up = &plain;
     x.cols = INT64_MAX / 64;
     assert_true(dev->ops->scratch_bytes(dev, OZ_OP_LINEAR, &a) == SIZE_MAX);
 }
@@ -233,14 +257,9 @@ static void scratch_from_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        KERN_TEST(sizes),
-        KERN_TEST(formats),
-        KERN_TEST(epilogues),
-        KERN_TEST(bands),
-        KERN_TEST(row_independence),
-        KERN_TEST(nan_propagates),
-        KERN_TEST(refusals),
-        KERN_TEST(scratch_from_shapes),
+        KERN_TEST(sizes),          KERN_TEST(formats),     KERN_TEST(epilogues),
+        KERN_TEST(bands),          KERN_TEST(each_kernel), KERN_TEST(row_independence),
+        KERN_TEST(nan_propagates), KERN_TEST(refusals),    KERN_TEST(scratch_from_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

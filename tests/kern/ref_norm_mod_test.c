@@ -119,10 +119,11 @@ static void check(const struct problem *p)
 
 static void sizes(void **state)
 {
-    static const int64_t n[] = {1, 2, 3, 17, 64, 1000};
-    static const int64_t m[] = {1, 2, 3, 17, 1, 40};
+    /* around vectors of 8 and 16, steps of 32 and 64; enough rows for several threads */
+    static const int64_t n[] = {1, 2, 3, 17, 64, 1000, 31, 32, 63, 65, 127, 3072};
+    static const int64_t m[] = {1, 2, 3, 17, 1, 40, 9, 8, 70, 33, 300, 12};
     for (int norm = OZ_NORM_NONE; norm <= OZ_NORM_CHANNEL_L2; norm++) {
-        for (int i = 0; i < 6; i++) {
+        for (int i = 0; i < 12; i++) {
             struct problem p = {.m = m[i], .n = n[i], .norm = (enum oz_norm)norm, .out = true};
             p.x = p.out_dtype = OZ_DTYPE_F32;
             check(&p);
@@ -133,7 +134,7 @@ static void sizes(void **state)
 static void options(void **state)
 {
     for (int i = 0; i < 120; i++) {
-        struct problem p = {.m = 1 + kern_below(5), .n = 1 + kern_below(40)};
+        struct problem p = {.m = 1 + kern_below(5), .n = 1 + kern_below(i % 2 ? 40 : 200)};
         p.x = kern_coin() ? OZ_DTYPE_F32 : OZ_DTYPE_BF16;
         p.out_dtype = kern_coin() ? OZ_DTYPE_F32 : OZ_DTYPE_BF16;
         p.norm = (enum oz_norm)kern_below(4);
@@ -170,6 +171,38 @@ static void large_mean(void **state)
     check_out(&p, &a, 1, row + 500);
 }
 
+/* One feature far beyond all others, at the first place or elsewhere. */
+static void outlier(void **state)
+{
+    for (int norm = OZ_NORM_LAYER; norm <= OZ_NORM_CHANNEL_L2; norm++) {
+        struct problem p = {.m = 2, .n = 777, .norm = (enum oz_norm)norm};
+        struct oz_act *x = kern_act(2, 777, 0, OZ_DTYPE_F32, 1);
+        struct oz_act *out = kern_out(2, 777, 0, OZ_DTYPE_F32);
+        struct oz_norm_mod_args a = {.x = x, .norm = (enum oz_norm)norm, .eps = 1e-6F, .out = out};
+        kern_set(x, 0, 0, 30000);
+        kern_set(x, 1, 500, -1e6);
+        kern_run(OZ_OP_NORM_MOD, &a);
+        double *row = kern_doubles(x);
+        check_out(&p, &a, 0, row);
+        check_out(&p, &a, 1, row + 777);
+    }
+}
+
+static void nan_propagates(void **state)
+{
+    for (int norm = OZ_NORM_NONE; norm <= OZ_NORM_CHANNEL_L2; norm++) {
+        struct oz_act *x = kern_act(3, 70, 0, OZ_DTYPE_F32, 1);
+        struct oz_act *out = kern_out(3, 70, 0, OZ_DTYPE_F32);
+        struct oz_norm_mod_args a = {.x = x, .norm = (enum oz_norm)norm, .eps = 1e-6F, .out = out};
+        kern_set(x, 1, 69, NAN);
+        kern_run(OZ_OP_NORM_MOD, &a);
+        for (int64_t c = 0; c < 70; c++) {
+            assert_false(isnan(kern_get(out, 0, c)) || isnan(kern_get(out, 2, c)));
+            assert_true(isnan(kern_get(out, 1, c)) == (norm != OZ_NORM_NONE || c == 69));
+        }
+    }
+}
+
 static void zeros(void **state)
 {
     struct oz_act *x = kern_act(1, 8, 0, OZ_DTYPE_F32, 0);
@@ -181,35 +214,69 @@ static void zeros(void **state)
     }
 }
 
-static void row_independence(void **state)
+/* Every row of `all` is what its own rows give at any place of a smaller batch. */
+static void check_rows(struct oz_norm_mod_args a, const struct oz_act *y, enum oz_dtype to)
 {
     static const int64_t counts[] = {1, 2, 3, 11, 12, 13, 64, 257};
-    struct oz_act *x = kern_act(257, 100, 0, OZ_DTYPE_F32, 1);
-    struct oz_act *all = kern_out(257, 100, 0, OZ_DTYPE_BF16);
-    struct oz_act *out = kern_out(257, 100, 0, OZ_DTYPE_BF16);
-    struct oz_norm_mod_args a = {.x = x, .norm = OZ_NORM_LAYER, .eps = 1e-6F, .out = all};
-    a.weight = kern_vector("w", 100, 1);
-    assert_int_equal(kern_run_once(2, OZ_OP_NORM_MOD, &a), OZ_OK);
-    for (int i = 0; i < 8; i++) {
+    int64_t n = a.x->cols;
+    const struct oz_act *x = a.x;
+    const int32_t *index = a.mod_index;
+    struct oz_act *work = kern_out(257, n, 0, OZ_DTYPE_F32);
+    struct oz_act *all = kern_out(257, n, 0, to);
+    struct oz_act *out = kern_out(257, n, 0, to);
+    for (int i = 8; i-- > 0;) { /* first all of them */
         for (int place = 0; place < 3; place++) {
             int64_t first = (257 - counts[i]) * place / 2;
-            struct oz_act part = kern_rows(x, first, counts[i]);
-            struct oz_act to = kern_rows(out, 0, counts[i]);
+            struct oz_act from = kern_rows(x, first, counts[i]);
+            struct oz_act add = y != NULL ? kern_rows(y, first, counts[i]) : from;
+            struct oz_act part = kern_rows(work, 0, counts[i]);
+            struct oz_act result = kern_rows(i == 7 && place == 0 ? all : out, 0, counts[i]);
+            memcpy(part.data, from.data, (size_t)(counts[i] * n) * sizeof(float));
             a.x = &part;
-            a.out = &to;
-            assert_int_equal(kern_run_once(2, OZ_OP_NORM_MOD, &a), OZ_OK);
+            a.y = y != NULL ? &add : NULL;
+            a.mod_index = index + first;
+            a.out = &result;
+            assert_int_equal(kern_run_once(place == 1 ? 5 : 2, OZ_OP_NORM_MOD, &a), OZ_OK);
             for (int64_t r = 0; r < counts[i]; r++) {
-                assert_true(kern_same_row(&to, r, all, first + r));
+                assert_true(kern_same_row(&result, r, all, first + r));
             }
         }
+    }
+}
+
+static void row_independence(void **state)
+{
+    static const int64_t cols[] = {100, 256, 331};
+    for (int i = 0; i < 24; i++) {
+        int64_t n = cols[i % 3];
+        struct oz_act *table = kern_act(3, 3 * n, 0, OZ_DTYPE_F32, 1);
+        struct oz_norm_mod_args a = {
+            .x = kern_act(257, n, 0, OZ_DTYPE_F32, 1),
+            .norm = (enum oz_norm)(i % 4),
+            .eps = 1e-6F,
+            .weight = kern_coin() ? kern_vector("w", n, 1) : NULL,
+            .bias = kern_coin() ? kern_vector("b", n, 1) : NULL,
+            .gate = {kern_coin() ? table : NULL, 0},
+            .scale = {kern_coin() ? table : NULL, n},
+            .shift = {kern_coin() ? table : NULL, 2 * n},
+            .mod_index = kern_ids(257, 3),
+            .fn = kern_coin() ? OZ_FN_SILU : OZ_FN_NONE,
+        };
+        struct oz_act *y = i % 2 ? kern_act(257, n, 0, OZ_DTYPE_F32, 1) : NULL;
+        check_rows(a, y, i % 5 ? OZ_DTYPE_F32 : OZ_DTYPE_BF16);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        KERN_TEST(sizes), KERN_TEST(options),          KERN_TEST(large_mean),
-        KERN_TEST(zeros), KERN_TEST(row_independence),
+        KERN_TEST(sizes),
+        KERN_TEST(options),
+        KERN_TEST(large_mean),
+        KERN_TEST(outlier),
+        KERN_TEST(nan_propagates),
+        KERN_TEST(zeros),
+        KERN_TEST(row_independence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,18 +89,32 @@ static void options(void **state)
     }
 }
 
-static void row_independence(void **state)
+/* Whole vectors, more heads than are taken together, and rows for several threads. */
+static void large(void **state)
+{
+    for (int i = 0; i < 6; i++) {
+        struct problem p = {.m = 60, .heads = 19, .dim = 64, .pairs = i % 2 ? 32 : 24};
+        p.dtype = p.table = OZ_DTYPE_F32;
+        p.rope = i < 3 ? OZ_ROPE_PAIRS : OZ_ROPE_HALVES;
+        p.weight = i % 3 != 0;
+        p.plus_one = i % 3 == 2;
+        p.rows = kern_coin();
+        check(&p);
+    }
+}
+
+static void check_rows(enum oz_rope rope, int32_t dim, int32_t pairs, bool norm)
 {
     static const int64_t counts[] = {1, 2, 3, 11, 12, 13, 64, 257};
-    struct oz_act *x = kern_act(257, 48, 0, OZ_DTYPE_F32, 1);
-    struct oz_act *all = kern_out(257, 48, 0, OZ_DTYPE_F32);
-    struct oz_act *part = kern_out(257, 48, 0, OZ_DTYPE_F32);
-    struct oz_act *cosine = kern_act(257, 8, 0, OZ_DTYPE_F32, 1);
-    struct oz_act *sine = kern_act(257, 8, 0, OZ_DTYPE_F32, 1);
-    struct oz_qk_norm_rope_args a = {
-        .heads = 3, .head_dim = 16, .eps = 1e-6F, .rope = OZ_ROPE_HALVES};
-    a.weight = kern_vector("w", 16, 1);
-    memcpy(all->data, x->data, 257 * 48 * sizeof(float));
+    int64_t cols = 3 * (int64_t)dim;
+    struct oz_act *x = kern_act(257, cols, 0, OZ_DTYPE_F32, 1);
+    struct oz_act *all = kern_out(257, cols, 0, OZ_DTYPE_F32);
+    struct oz_act *part = kern_out(257, cols, 0, OZ_DTYPE_F32);
+    struct oz_act *cosine = kern_act(257, pairs, 0, OZ_DTYPE_F32, 1);
+    struct oz_act *sine = kern_act(257, pairs, 0, OZ_DTYPE_F32, 1);
+    struct oz_qk_norm_rope_args a = {.heads = 3, .head_dim = dim, .eps = 1e-6F, .rope = rope};
+    a.weight = norm ? kern_vector("w", dim, 1) : NULL;
+    memcpy(all->data, x->data, (size_t)(257 * cols) * sizeof(float));
     a.x = all;
     a.cosine = cosine;
     a.sine = sine;
@@ -112,7 +126,7 @@ static void row_independence(void **state)
             struct oz_act c = kern_rows(cosine, first, counts[i]);
             struct oz_act s = kern_rows(sine, first, counts[i]);
             struct oz_act to = kern_rows(part, 0, counts[i]);
-            memcpy(to.data, from.data, (size_t)counts[i] * 48 * sizeof(float));
+            memcpy(to.data, from.data, (size_t)(counts[i] * cols) * sizeof(float));
             a.x = &to;
             a.cosine = &c;
             a.sine = &s;
@@ -124,8 +138,20 @@ static void row_independence(void **state)
     }
 }
 
+static void row_independence(void **state)
+{
+    for (int norm = 0; norm < 2; norm++) {
+        check_rows(OZ_ROPE_HALVES, 16, 8, norm);
+        check_rows(OZ_ROPE_PAIRS, 64, 32, norm);
+        check_rows(OZ_ROPE_HALVES, 64, 32, norm);
+        check_rows(OZ_ROPE_PAIRS, 37, 11, norm);
+        check_rows(OZ_ROPE_HALVES, 83, 35, norm);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {KERN_TEST(options), KERN_TEST(row_independence)};
+    const struct CMUnitTest tests[] = {KERN_TEST(options), KERN_TEST(large),
+                                       KERN_TEST(row_independence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@ static void embed(void **state)
     static const int64_t rows[] = {1, 2, 3, 17, 300};
     for (int i = 0; i < 15; i++) {
         enum oz_dtype to = i % 2 ? OZ_DTYPE_BF16 : OZ_DTYPE_F32;
-        int64_t cols = 1 + kern_below(70);
+        int64_t cols = 1 + kern_below(i < 10 ? 70 : 300);
         int64_t m = rows[i % 5];
         struct oz_embed_args a = {
             .table = kern_param("embed", dtypes[i % 3], 1, 11, cols, 1),
@@ -102,9 +102,34 @@ static void copy_is_exact(void **state)
     assert_int_equal(kern_run_once(1, OZ_OP_ACT_QUANT, &a), OZ_ERR_UNSUPPORTED);
 }
 
+/* Conversions give the bits of num/float.h: every BF16, and F32 of any bits, NaN among them. */
+static void conversions(void **state)
+{
+    enum { ROWS = 128, COLS = 512 };
+    struct oz_act *wide = kern_out(ROWS, COLS, 3, OZ_DTYPE_F32);
+    struct oz_act *narrow = kern_out(ROWS, COLS, 1, OZ_DTYPE_BF16);
+    struct oz_act *x = kern_act(ROWS, COLS, 0, OZ_DTYPE_BF16, 1);
+    struct oz_act *y = kern_act(ROWS, COLS, 0, OZ_DTYPE_F32, 1);
+    for (int i = 0; i < ROWS * COLS; i++) {
+        ((uint16_t *)x->data)[i] = (uint16_t)i;
+        ((uint32_t *)y->data)[i] = i % 3 ? (uint32_t)kern_random() : (uint32_t)i << 16 | 0x8000U;
+    }
+    kern_run(OZ_OP_ACT_QUANT, &(struct oz_act_quant_args){.x = x, .out = wide, .rows = ROWS});
+    kern_run(OZ_OP_ACT_QUANT, &(struct oz_act_quant_args){.x = y, .out = narrow, .rows = ROWS});
+    for (int i = 0; i < ROWS * COLS; i++) {
+        int64_t r = i / COLS;
+        int64_t c = i % COLS;
+        float from = ((const float *)y->data)[i];
+        assert_int_equal(((const uint32_t *)wide->data)[r * wide->stride + c], (uint32_t)i << 16);
+        assert_int_equal(((const uint16_t *)narrow->data)[r * narrow->stride + c],
+                         oz_f32_to_bf16(from));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {KERN_TEST(embed), KERN_TEST(embed_refuses_ids),
-                                       KERN_TEST(act_quant), KERN_TEST(copy_is_exact)};
+                                       KERN_TEST(act_quant), KERN_TEST(copy_is_exact),
+                                       KERN_TEST(conversions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

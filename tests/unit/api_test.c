@@ -78,7 +78,7 @@ static void defaults(void **state)
     oz_png_options_default(&p);
     oz_inspect_options_default(&i);
     assert_true(o.struct_size == sizeof o && o.model == NULL && o.threads == 0);
-    assert_true(o.precision == OZ_PRECISION_F32 && o.log == NULL && o.progress == NULL);
+    assert_true(o.precision == OZ_PRECISION_BF16 && o.log == NULL && o.progress == NULL);
     assert_string_equal(o.device, "cpu");
     assert_true(r.struct_size == sizeof r && r.prompt == NULL && r.width == 0 && r.seed == 0);
     assert_true(r.negative_prompt == NULL && r.true_cfg_scale == 0);

@@ -159,6 +159,40 @@ static void targets_that_are_no_files(void **state)
     assert_int_equal(scratch_count("kinds"), 2);
 }
 
+/* A link stays one; a name as long as the system allows is no problem; nor is what a process of the
+ * same number left behind. */
+static void links_and_names(void **state)
+{
+    char name[256];
+    struct stat st;
+    scratch_folder("links");
+    scratch_text("links/target", "old");
+    assert_int_equal(symlink("target", scratch_path("links/link")), 0);
+    assert_int_equal(oz_file_write(scratch_path("links/link"), "new", 3, &err), OZ_OK);
+    assert_int_equal(lstat(scratch_path("links/link"), &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    holds("links/target", "new");
+    assert_int_equal(scratch_count("links"), 2);
+    memset(name, 'n', 255);
+    name[255] = '\0';
+    assert_int_equal(oz_file_write(scratch_path("links/%s", name), "x", 1, &err), OZ_OK);
+    for (int i = 0; i < 50; i++) {
+        (void)snprintf(name, sizeof name, "links/.ounce-%ld.%d.part", (long)getpid(), i);
+        scratch_text(name, "left over");
+    }
+    assert_int_equal(oz_file_write(scratch_path("links/more"), "x", 1, &err), OZ_OK);
+    holds("links/more", "x");
+}
+
+/* Opening a pipe for reading would wait for somebody to write into it. */
+static void a_pipe_is_not_waited_for(void **state)
+{
+    assert_int_equal(mkfifo(scratch_path("waits"), 0666), 0);
+    (void)alarm(20);
+    refused(scratch_path("waits"), 10, OZ_ERR_IO, "not a regular file");
+    (void)alarm(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +204,8 @@ int main(void)
         cmocka_unit_test(new_files_follow_the_umask),
         cmocka_unit_test(a_failed_write_leaves_the_old_file),
         cmocka_unit_test(targets_that_are_no_files),
+        cmocka_unit_test(links_and_names),
+        cmocka_unit_test(a_pipe_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

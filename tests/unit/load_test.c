@@ -176,7 +176,8 @@ static void everything_wrong_is_named(void **state)
     assert_string_equal(
         err.message,
         "some/folder does not fit its config. 4 tensors are missing: b.{2..4}.w, norm. 3 tensors "
-        "are unexpected: extra.{0..1}.w, visualizer.x. 2 have the wrong shape: b.1.w is [6, 4] "
+        "are unexpected: extra.{0..1}.w, visualizer.x. 2 tensors have the wrong shape: b.1.w is "
+        "[6, 4] "
         "where the config asks for [4, 6], b.0.bias is [6, 1] where the config asks for [6].");
     assert_int_equal(match->row_tensor[7], -1);
     int64_t at;
@@ -197,7 +198,7 @@ static void one_of_each_is_singular(void **state)
     assert_int_equal(oz_match_check(match, "m", &err), OZ_ERR_FORMAT);
     assert_string_equal(
         err.message, "m does not fit its config. 1 tensor is missing: w. 1 tensor is unexpected: "
-                     "x. 1 has the wrong shape: v is [] where the config asks for [6].");
+                     "x. 1 tensor has the wrong shape: v is [] where the config asks for [6].");
     done();
 }
 

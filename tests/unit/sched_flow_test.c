@@ -180,6 +180,15 @@ static void unknown_keys_are_named(void **state)
     assert_non_null(strstr(line, "\"sigma_max\""));
 }
 
+/* The reference's pipeline divides the timestep by 1000, whatever the scheduler counts to. */
+static void the_model_sees_thousandths(void **state)
+{
+    struct oz_sched_flow_config c = config(CLASS);
+    assert_true(oz_sched_flow_model_time(&c, 0.7F) == 0.7F);
+    c = config(CLASS ", \"num_train_timesteps\": 500");
+    assert_true(oz_sched_flow_model_time(&c, 0.5F) == 0.25F);
+}
+
 static void refused(void **state)
 {
     static const struct {
@@ -218,13 +227,10 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_values),
-        cmocka_unit_test(lightning),
-        cmocka_unit_test(constant_shift),
-        cmocka_unit_test(one_step),
-        cmocka_unit_test(reference),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(unknown_keys_are_named),
+        cmocka_unit_test(published_values), cmocka_unit_test(lightning),
+        cmocka_unit_test(constant_shift),   cmocka_unit_test(one_step),
+        cmocka_unit_test(reference),        cmocka_unit_test(the_model_sees_thousandths),
+        cmocka_unit_test(refused),          cmocka_unit_test(unknown_keys_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

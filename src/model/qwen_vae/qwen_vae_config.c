@@ -185,8 +185,20 @@ static enum oz_status expect_int(const struct source *s, const char *key, int64_
                    s->name, key, (long long)oz_json_integer(v, 0), (long long)value);
 }
 
+static enum oz_status expect_class(const struct source *s)
+{
+    static const char here[] = "AutoencoderKLQwenImage";
+    const char *name;
+    OZ_TRY(oz_json_get_string(s->json, "_class_name", here, &name, s->name, s->err));
+    return strcmp(name, here) == 0
+               ? OZ_OK
+               : OZ_FAIL(s->err, OZ_ERR_UNSUPPORTED, "%s: the class is %s; this version runs %s.",
+                         s->name, name, here);
+}
+
 static enum oz_status refuse_unsupported(const struct source *s, const struct oz_qwen_vae_config *c)
 {
+    OZ_TRY(expect_class(s));
     const struct oz_json *scales = oz_json_get(s->json, "attn_scales");
     if (oz_json_type(scales) != OZ_JSON_NULL && oz_json_type(scales) != OZ_JSON_ARRAY) {
         return OZ_FAIL(s->err, OZ_ERR_FORMAT, "%s: \"attn_scales\" must be a list, not %s.",

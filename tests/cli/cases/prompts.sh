@@ -21,3 +21,10 @@ expect 'an empty prompt is one' 0 'e.png' '*' generate $small --prompt '' -o e.p
 expect 'dashes in a prompt' 0 'd.png' '*' generate $small --prompt=--seed -o d.png
 printf 'a\377b\n' >input
 expect 'not UTF-8' 2 '' 'ounce: *prompt*UTF-8*' generate $small --prompts-file - -o u.png
+rm -f input ./*
+
+# More than 512 tokens: cut, and said once, however many pictures it makes.
+long=$(seq -f 'word%g' 700 | tr '\n' ' ')
+expect 'a long prompt' 0 "l-1.png
+l-2.png" 'ounce: warning: The prompt is longer than 512 tokens; these words are lost: "* word700 "' \
+    generate $small -q -p "$long" -n 2 --true-cfg-scale 1 -o l.png

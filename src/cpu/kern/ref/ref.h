@@ -120,6 +120,9 @@ OZ_MUST_USE enum oz_status oz_ref_check_param(const char *op, const struct oz_pa
 /* A vector [1, n] decoded to dst; returns dst, or NULL when the parameter is absent. */
 const float *oz_ref_vector(const struct oz_param *p, int64_t n, float *dst);
 
+/* embed: a table of that shape, ids inside it; OZ_ERR_ARG with a log line otherwise. */
+OZ_MUST_USE enum oz_status oz_ref_check_embed(const struct oz_embed_args *a);
+
 /* ---- numbers ---- */
 
 float oz_ref_fn(enum oz_fn fn, float x);

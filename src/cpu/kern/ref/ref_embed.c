@@ -31,12 +31,9 @@ static void run_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-enum oz_status oz_embed_any_f32__scalar(const struct oz_op_ctx *ctx, const struct oz_embed_args *a)
+enum oz_status oz_ref_check_embed(const struct oz_embed_args *a)
 {
     const struct oz_weight *w = &a->table->weight;
-    struct job job = {.a = a, .rows = ctx->scratch};
-    OZ_TRY(oz_ref_begin(ctx, oz_ref_scratch_embed(ctx->dev, a)));
-    OZ_TRY(oz_ref_check_act("embed", a->out));
     OZ_TRY(oz_ref_check_param("embed", a->table, 1, w->rows, a->out->cols));
     for (int64_t r = 0; r < a->out->rows; r++) {
         if (a->ids[r] < 0 || a->ids[r] >= w->rows) {
@@ -45,6 +42,15 @@ enum oz_status oz_embed_any_f32__scalar(const struct oz_op_ctx *ctx, const struc
             return OZ_ERR_ARG;
         }
     }
+    return OZ_OK;
+}
+
+enum oz_status oz_embed_any_f32__scalar(const struct oz_op_ctx *ctx, const struct oz_embed_args *a)
+{
+    struct job job = {.a = a, .rows = ctx->scratch};
+    OZ_TRY(oz_ref_begin(ctx, oz_ref_scratch_embed(ctx->dev, a)));
+    OZ_TRY(oz_ref_check_act("embed", a->out));
+    OZ_TRY(oz_ref_check_embed(a));
     oz_pool_for(ctx->dev->pool, a->out->rows, oz_ref_grain(a->out->cols), run_rows, &job);
     return OZ_OK;
 }

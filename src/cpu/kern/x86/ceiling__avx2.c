@@ -4,7 +4,11 @@
 #include "cpu/ceiling.h"
 
 /* Zeros that the compiler takes to differ: it would make one sum of equal ones. */
-#define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+// clang-format off
+#define EACH(X) \
+    X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) \
+    X(8) X(9) X(10) X(11)
+// clang-format on
 #define COUNT 12
 
 #define ZERO_PS(i)                     \

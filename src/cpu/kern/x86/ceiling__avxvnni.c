@@ -3,7 +3,11 @@
 
 #include "cpu/ceiling.h"
 
-#define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+// clang-format off
+#define EACH(X) \
+    X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) \
+    X(8) X(9) X(10) X(11)
+// clang-format on
 #define COUNT 12
 
 #define ZERO(i) __m256i s##i = _mm256_setzero_si256();

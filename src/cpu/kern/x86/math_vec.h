@@ -1,6 +1,7 @@
 /*
  * cpu/kern/x86/math_vec.h: functions of vectors, over vec_avx2.h or vec_avx512.h. Each lane depends
- * on its own argument only, and a value gives the same bits in any lane.
+ * on its own argument only, and a value gives the same bits in any lane. Errors are stated with
+ * u = 2^-24; tests/kern/math_vec_test.c measures them against double.
  */
 #ifndef OZ_CPU_KERN_X86_MATH_VEC_H
 #define OZ_CPU_KERN_X86_MATH_VEC_H
@@ -11,8 +12,10 @@
 
 /*
  * e^x. x = n ln 2 + r with |r| <= ln 2 / 2 (ln 2 in two parts), a polynomial of degree 6 in r
- * (Cephes), times 2^n. Relative error below 2^-22.5 (tests/kern measures it); arguments are clamped
- * to -104 and 89, beyond which the f32 result is 0 or infinite. NaN gives NaN.
+ * (Cephes), times 2^n. Arguments are clamped to -104 and 89, beyond which the f32 result is 0 or
+ * infinite. NaN gives NaN.
+ * Relative error: at most 2.0 u = 2^-23.0 measured (two roundings near 1; 2.14 u is what the test
+ * allows). Results below 2^-126: off by less than 2^-149.
  */
 static inline vf v_exp(vf x)
 {
@@ -30,13 +33,17 @@ static inline vf v_exp(vf x)
     return v_scale(p, n);
 }
 
-/* 1 / (1 + e^-x) */
+/* 1 / (1 + e^-x). Relative error: 3.3 u measured, 4.2 u derived (e^-x, the sum, the quotient). Below
+ * -88.7 it is 0: off by less than 2^-127. silu, x times it: 4.1 u measured, 5.2 u derived; there off
+ * by less than 2^-121. */
 static inline vf v_sigmoid(vf x)
 {
     return v_div(v_set(1.0F), v_add(v_set(1.0F), v_exp(v_sub(v_zero(), x))));
 }
 
-/* 0.5 x (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3) */
+/* 0.5 x (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3). Error: 2.8 u |x| measured,
+ * 4 u |x| allowed. Of the result it is 4.6 u down to x = -1 and 100 u at -8, where 2 u's own error
+ * counts. */
 static inline vf v_gelu_tanh(vf x)
 {
     vf cubic = v_mul(v_mul(v_set(0.044715F), x), v_mul(x, x));

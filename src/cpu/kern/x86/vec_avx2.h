@@ -123,6 +123,36 @@ static inline vf v_load_twice(const float *p)
     return _mm256_set_m128(_mm_unpackhi_ps(x, x), _mm_unpacklo_ps(x, x));
 }
 
+/* ---- sums in double: 4 lanes, half a vf ---- */
+
+typedef __m256d vd;
+
+static inline vd vd_set(double x)
+{
+    return _mm256_set1_pd(x);
+}
+static inline vd vd_load(const float *p) /* OZ_VL / 2 elements, widened */
+{
+    return _mm256_cvtps_pd(_mm_loadu_ps(p));
+}
+static inline vd vd_add(vd a, vd b)
+{
+    return _mm256_add_pd(a, b);
+}
+static inline vd vd_sub(vd a, vd b)
+{
+    return _mm256_sub_pd(a, b);
+}
+static inline vd vd_fma(vd a, vd b, vd c)
+{
+    return _mm256_fmadd_pd(a, b, c);
+}
+static inline double vd_sum(vd a) /* (0+2)+(1+3) */
+{
+    __m128d s = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
+}
+
 /* ---- bf16 ---- */
 
 static inline vf v_load_bf16(const uint16_t *p)

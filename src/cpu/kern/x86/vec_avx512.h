@@ -76,10 +76,14 @@ static inline vf v_sqrt(vf a)
 {
     return _mm512_sqrt_ps(a);
 }
+/* GCC's macro passes its mask, all ones, as a signed number. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 static inline vf v_round(vf a) /* to the nearest integer, ties to even */
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+#pragma GCC diagnostic pop
 /* a 2^n for integral n; denormal results are right. */
 static inline vf v_scale(vf a, vf n)
 {
@@ -116,6 +120,37 @@ static inline vf v_load_twice(const float *p)
 {
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
+}
+
+/* ---- sums in double: 8 lanes, half a vf ---- */
+
+typedef __m512d vd;
+
+static inline vd vd_set(double x)
+{
+    return _mm512_set1_pd(x);
+}
+static inline vd vd_load(const float *p) /* OZ_VL / 2 elements, widened */
+{
+    return _mm512_cvtps_pd(_mm256_loadu_ps(p));
+}
+static inline vd vd_add(vd a, vd b)
+{
+    return _mm512_add_pd(a, b);
+}
+static inline vd vd_sub(vd a, vd b)
+{
+    return _mm512_sub_pd(a, b);
+}
+static inline vd vd_fma(vd a, vd b, vd c)
+{
+    return _mm512_fmadd_pd(a, b, c);
+}
+static inline double vd_sum(vd a) /* halves folded */
+{
+    __m256d h = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd(a, 1));
+    __m128d s = _mm_add_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd(h, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
 }
 
 /* ---- bf16 ---- */

@@ -1,0 +1,12 @@
+/* cfg_combine in vectors of 8 lanes; see cfg_combine_vec.h. */
+#include "cpu/kern/x86/vec_avx2.h"
+
+#include "cpu/kern/x86/cfg_combine_vec.h"
+
+const struct oz_cpu_kernel oz_kernel_cfg_combine__avx2 = {.name = "oz_cfg_combine_f32__avx2",
+                                                          .op = OZ_OP_CFG_COMBINE,
+                                                          .tier = OZ_TIER_AVX2,
+                                                          .proven = "AMD EPYC (Zen 3)",
+                                                          .reject = cfg_combine_reject,
+                                                          .scratch = oz_ref_scratch_none,
+                                                          .run = cfg_combine_run};

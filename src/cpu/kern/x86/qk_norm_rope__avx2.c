@@ -1,0 +1,12 @@
+/* qk_norm_rope in vectors of 8 lanes; see qk_norm_rope_vec.h. */
+#include "cpu/kern/x86/vec_avx2.h"
+
+#include "cpu/kern/x86/qk_norm_rope_vec.h"
+
+const struct oz_cpu_kernel oz_kernel_qk_norm_rope__avx2 = {.name = "oz_qk_norm_rope_f32__avx2",
+                                                           .op = OZ_OP_QK_NORM_ROPE,
+                                                           .tier = OZ_TIER_AVX2,
+                                                           .proven = "AMD EPYC (Zen 3)",
+                                                           .reject = qk_norm_rope_reject,
+                                                           .scratch = qk_norm_rope_scratch,
+                                                           .run = qk_norm_rope_run};
