@@ -96,11 +96,19 @@ int kern_teardown(void **state)
 
 /* ---- one kernel after the other ---- */
 
-#if defined(KERN_AMX_EMULATED)
-extern const struct oz_cpu_kernel oz_kernel_linear_bf16__amx_emulated;
-extern const struct oz_cpu_kernel oz_kernel_conv_bf16__amx_emulated;
-static const struct oz_cpu_kernel *const emulated[] = {&oz_kernel_linear_bf16__amx_emulated,
-                                                       &oz_kernel_conv_bf16__amx_emulated};
+#if defined(KERN_EMULATED)
+#define EMULATED(X)                                                                            \
+    X(oz_kernel_linear_f32__avx512_emulated)                                                   \
+    X(oz_kernel_conv_f32__avx512_emulated) X(oz_kernel_linear_bf16__avx512_emulated)           \
+        X(oz_kernel_conv_bf16__avx512_emulated) X(oz_kernel_linear_bf16__avx512bf16_emulated)  \
+            X(oz_kernel_conv_bf16__avx512bf16_emulated) X(oz_kernel_linear_bf16__amx_emulated) \
+                X(oz_kernel_conv_bf16__amx_emulated)
+#define DECLARE(name) extern const struct oz_cpu_kernel name;
+#define ADDRESS(name) &name,
+EMULATED(DECLARE)
+static const struct oz_cpu_kernel *const emulated[] = {EMULATED(ADDRESS) NULL};
+#else
+static const struct oz_cpu_kernel *const emulated[] = {NULL};
 #endif
 
 static const struct oz_cpu_kernel *in_turn;
@@ -145,16 +153,14 @@ void kern_each(enum oz_op op, void (*body)(void))
             take_turn(*k, body);
         }
     }
-#if defined(KERN_AMX_EMULATED)
-    for (int i = 0; i < 2; i++) {
-        if (emulated[i]->op == op && tiers & (1U << OZ_TIER_AVX2) &&
-            (tier == NULL || strcmp(tier, "avx2") == 0)) {
-            print_message("%s, emulated\n", emulated[i]->name);
-            install(emulated[i]);
-            take_turn(emulated[i], body);
+    bool emulate = tiers & (1U << OZ_TIER_AVX2) && (tier == NULL || strcmp(tier, "avx2") == 0);
+    for (const struct oz_cpu_kernel *const *k = emulated; *k != NULL; k++) {
+        if (emulate && (*k)->op == op) {
+            print_message("%s, emulated\n", (*k)->name);
+            install(*k);
+            take_turn(*k, body);
         }
     }
-#endif
 }
 
 struct oz_device *kern_device(int threads)

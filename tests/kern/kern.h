@@ -38,8 +38,8 @@ void kern_force(const char *kernel);
 
 /*
  * body with one kernel of an operator after the other before all others: those of the tier that
- * OUNCE_CPU names, else all that this processor can run; for linear and conv the AMX kernel over
- * emulated tiles too (with tier avx2). Blocks are freed in between. kern_kernel: whose turn it is,
+ * OUNCE_CPU names, else all that this processor can run; for linear and conv those of the
+ * higher tiers too, over emulated instructions (with tier avx2). Blocks are freed in between. kern_kernel: whose turn it is,
  * or NULL.
  */
 void kern_each(enum oz_op op, void (*body)(void));

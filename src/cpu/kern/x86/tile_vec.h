@@ -21,24 +21,21 @@
 #define TILE_INLINE static inline __attribute__((always_inline))
 
 #if defined(TILE_PAIRS)
+#include "cpu/kern/x86/pairs_avx512bf16.h"
 #define TILE_KR 2
-typedef __m512i tile_v;
+typedef vp tile_v;
 TILE_INLINE tile_v tile_set(const char *a)
 {
-    int32_t pair;
-    memcpy(&pair, a, sizeof pair);
-    return _mm512_set1_epi32(pair);
+    return vp_set(a);
 }
 TILE_INLINE tile_v tile_panel(const char *b, int64_t lane, bool bf16)
 {
     (void)bf16;
-    return _mm512_loadu_si512(b + 4 * lane);
+    return vp_load(b + 4 * lane);
 }
-/* In assembly: GCC 12 spills the sums around its own form. */
 TILE_INLINE vf tile_add(vf sum, tile_v a, tile_v b)
 {
-    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
-    return sum;
+    return vp_dot(sum, a, b);
 }
 #else
 #define TILE_KR 1
