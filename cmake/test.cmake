@@ -8,6 +8,9 @@
 # <folder>/<name>@<tier> with OUNCE_CPU set; tiers that the machine lacks are reported as skipped.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
+set(OUNCE_TEST_ROOT ${PROJECT_SOURCE_DIR} CACHE STRING
+    "where test programs look for the tree; \".\" for programs that are carried elsewhere")
+
 set(OZ_TEST_ENVIRONMENT
     "OUNCE_MODELS=${PROJECT_SOURCE_DIR}/models"
     "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
@@ -30,7 +33,7 @@ function(oz_add_test name)
     endif()
 
     add_executable(${name}_test ${arg_UNPARSED_ARGUMENTS})
-    target_compile_definitions(${name}_test PRIVATE OZ_TEST_DIR="${PROJECT_SOURCE_DIR}/tests")
+    target_compile_definitions(${name}_test PRIVATE OZ_TEST_DIR="${OUNCE_TEST_ROOT}/tests")
     target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     # cmocka hands every test a state pointer that few of them read.
     target_compile_options(${name}_test PRIVATE -ffp-contract=off -Wno-unused-parameter)

@@ -30,4 +30,4 @@ static const struct oz_gemm_kernel micro = {.mr = TILE_MR,
                                             .run = tile_run};
 
 OZ_ATTENTION_ENTRY(oz_kernel_attention_bf16__avx512bf16, "oz_attention_bf16__avx512bf16_12x32",
-                   OZ_TIER_AVX512BF16, NULL, .gemm = &micro)
+                   OZ_TIER_AVX512BF16, "Intel Xeon (Emerald Rapids)", .gemm = &micro)

@@ -13,4 +13,4 @@ static const struct oz_gemm_kernel micro = {.mr = TILE_MR,
                                             .run = tile_run};
 
 OZ_ATTENTION_ENTRY(oz_kernel_attention_f32__avx512, "oz_attention_f32__avx512_12x32",
-                   OZ_TIER_AVX512, NULL, .gemm = &micro)
+                   OZ_TIER_AVX512, "Intel Xeon (Emerald Rapids)", .gemm = &micro)

@@ -6,7 +6,7 @@
 const struct oz_cpu_kernel oz_kernel_cfg_combine__avx512 = {.name = "oz_cfg_combine_f32__avx512",
                                                             .op = OZ_OP_CFG_COMBINE,
                                                             .tier = OZ_TIER_AVX512,
-                                                            .proven = NULL,
+                                                            .proven = "Intel Xeon (Emerald Rapids)",
                                                             .reject = cfg_combine_reject,
                                                             .scratch = oz_ref_scratch_none,
                                                             .run = cfg_combine_run};

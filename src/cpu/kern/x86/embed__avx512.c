@@ -6,7 +6,7 @@
 const struct oz_cpu_kernel oz_kernel_embed__avx512 = {.name = "oz_embed_bf16_f32__avx512",
                                                       .op = OZ_OP_EMBED,
                                                       .tier = OZ_TIER_AVX512,
-                                                      .proven = NULL,
+                                                      .proven = "Intel Xeon (Emerald Rapids)",
                                                       .reject = embed_reject,
                                                       .scratch = oz_ref_scratch_embed,
                                                       .run = embed_run};

@@ -82,7 +82,7 @@ static const struct oz_gemm_kernel micro = {
     .end = amx_end,
 };
 
-OZ_LINEAR_ENTRY(oz_kernel_linear_bf16__amx, "oz_linear_bf16_bf16_f32__amx_32x32", OZ_TIER_AMX, NULL,
-                micro)
-OZ_CONV_ENTRY(oz_kernel_conv_bf16__amx, "oz_conv_bf16_bf16_f32__amx_32x32", OZ_TIER_AMX, NULL,
-              micro)
+OZ_LINEAR_ENTRY(oz_kernel_linear_bf16__amx, "oz_linear_bf16_bf16_f32__amx_32x32", OZ_TIER_AMX,
+                "Intel Xeon (Emerald Rapids)", micro)
+OZ_CONV_ENTRY(oz_kernel_conv_bf16__amx, "oz_conv_bf16_bf16_f32__amx_32x32", OZ_TIER_AMX,
+              "Intel Xeon (Emerald Rapids)", micro)

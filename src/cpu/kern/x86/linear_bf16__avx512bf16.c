@@ -31,6 +31,6 @@ static const struct oz_gemm_kernel micro = {
 };
 
 OZ_LINEAR_ENTRY(oz_kernel_linear_bf16__avx512bf16, "oz_linear_bf16_bf16_f32__avx512bf16_12x32",
-                OZ_TIER_AVX512BF16, NULL, micro)
+                OZ_TIER_AVX512BF16, "Intel Xeon (Emerald Rapids)", micro)
 OZ_CONV_ENTRY(oz_kernel_conv_bf16__avx512bf16, "oz_conv_bf16_bf16_f32__avx512bf16_12x32",
-              OZ_TIER_AVX512BF16, NULL, micro)
+              OZ_TIER_AVX512BF16, "Intel Xeon (Emerald Rapids)", micro)

@@ -6,7 +6,7 @@
 const struct oz_cpu_kernel oz_kernel_norm_mod__avx512 = {.name = "oz_norm_mod_f32__avx512",
                                                          .op = OZ_OP_NORM_MOD,
                                                          .tier = OZ_TIER_AVX512,
-                                                         .proven = NULL,
+                                                         .proven = "Intel Xeon (Emerald Rapids)",
                                                          .reject = norm_mod_reject,
                                                          .scratch = norm_mod_scratch,
                                                          .run = norm_mod_run};

@@ -6,7 +6,7 @@
 const struct oz_cpu_kernel oz_kernel_resample__avx512 = {.name = "oz_resample_f32_bf16__avx512",
                                                          .op = OZ_OP_RESAMPLE,
                                                          .tier = OZ_TIER_AVX512,
-                                                         .proven = NULL,
+                                                         .proven = "Intel Xeon (Emerald Rapids)",
                                                          .reject = resample_reject,
                                                          .scratch = oz_ref_scratch_none,
                                                          .run = resample_run};

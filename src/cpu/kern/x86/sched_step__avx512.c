@@ -6,7 +6,7 @@
 const struct oz_cpu_kernel oz_kernel_sched_step__avx512 = {.name = "oz_sched_step_f32__avx512",
                                                            .op = OZ_OP_SCHED_STEP,
                                                            .tier = OZ_TIER_AVX512,
-                                                           .proven = NULL,
+                                                           .proven = "Intel Xeon (Emerald Rapids)",
                                                            .reject = sched_step_reject,
                                                            .scratch = oz_ref_scratch_none,
                                                            .run = sched_step_run};
