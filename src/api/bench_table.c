@@ -231,6 +231,12 @@ static double spread(const struct oz_bench_result *r)
     return r->share.median > 0 ? (r->share.q3 - r->share.q1) / r->share.median : 0;
 }
 
+/* The best sample over the best ceiling: what a quiet machine would show. */
+static double best_share(const struct oz_bench_result *r)
+{
+    return r->ceiling_rate > 0 ? r->best / r->ceiling_rate : 0;
+}
+
 void oz_bench_table_text(const struct oz_bench_table *t, const struct oz_bench_head *head,
                          const char *against, struct oz_buf *b)
 {
@@ -241,12 +247,13 @@ void oz_bench_table_text(const struct oz_bench_table *t, const struct oz_bench_h
         const struct oz_bench_result *r = &t->results[i];
         if (strcmp(kernel, r->kernel) != 0) {
             kernel = r->kernel;
-            oz_buf_printf(b, "\n%-42s %8s %8s %-8s %-14s %6s %7s%s\n", kernel, "median", "best", "",
-                          "ceiling", "share", "spread", against != NULL ? "  against" : "");
+            oz_buf_printf(b, "\n%-42s %8s %8s %-8s %-14s %7s %7s %8s%s\n", kernel, "median", "best",
+                          "", "ceiling", "share", "best", "spread",
+                          against != NULL ? "  against" : "");
         }
-        oz_buf_printf(b, "  %-40s %8.2f %8.2f %-8s %-4s %9.2f %5.1f %% %5.1f %%", r->shape,
+        oz_buf_printf(b, "  %-40s %8.2f %8.2f %-8s %-4s %9.2f %5.1f %% %5.1f %% %6.1f %%", r->shape,
                       r->rate.median, r->best, r->unit, r->ceiling, r->ceiling_rate,
-                      100 * r->share.median, 100 * spread(r));
+                      100 * r->share.median, 100 * best_share(r), 100 * spread(r));
         if (r->verdict != OZ_VERDICT_NONE) {
             oz_buf_printf(b, "  %+6.1f %% %s", 100 * r->change, verdicts[r->verdict]);
         } else if (against != NULL) {
@@ -294,6 +301,7 @@ static void json_result(struct oz_buf *b, const struct oz_bench_result *r)
     member(b, "share", r->share.median);
     member(b, "share_q1", r->share.q1);
     member(b, "share_q3", r->share.q3);
+    member(b, "best_share", best_share(r));
     oz_buf_printf(b, ",\"samples\":%d", r->count);
     if (r->verdict != OZ_VERDICT_NONE) {
         member(b, "old_share", r->old_share);
