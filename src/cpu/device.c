@@ -246,6 +246,7 @@ enum oz_status oz_cpu_open(struct oz_device **out, uint32_t flags, struct oz_poo
     }
     oz_cpuid_read(&id);
     cpu->tiers = oz_tier_mask(&id);
+    cpu->slow_bf16 = oz_tier_slow_bf16(&id);
     enum oz_status status = oz_cpu_choose(cpu, tier, forced, err);
     if (status != OZ_OK) {
         oz_free(cpu);

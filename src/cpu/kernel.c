@@ -110,6 +110,9 @@ const char *oz_cpu_unusable(const struct oz_cpu *cpu, const struct oz_cpu_kernel
     if (!(cpu->tiers & (1U << k->tier))) {
         return "OUNCE_CPU leaves its tier out";
     }
+    if (k->proven != NULL) {
+        return "this processor multiplies f32 faster: opt in with OUNCE_FORCE";
+    }
     return "never run: opt in with OUNCE_FORCE";
 }
 
@@ -155,6 +158,12 @@ static enum oz_status check_forced(const char *forced, struct oz_error *err)
     return OZ_OK;
 }
 
+/* Is a kernel taken without being asked for: proven, and not known to be slow here? */
+static bool wanted(const struct oz_cpu *cpu, const struct oz_cpu_kernel *k)
+{
+    return k->proven != NULL && !(cpu->slow_bf16 && k->tier == OZ_TIER_AVX512BF16);
+}
+
 enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier, const char *forced,
                              struct oz_error *err)
 {
@@ -176,7 +185,7 @@ enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier, const 
                                    "OUNCE_FORCE: %s needs tier %s, which is not available here.",
                                    (*k)->name, oz_tier_name((*k)->tier));
                 }
-                if (runs && force == (pass == 0) && ((*k)->proven != NULL || asked) &&
+                if (runs && force == (pass == 0) && (wanted(cpu, *k) || asked) &&
                     count < OZ_CPU_MAX_KERNELS) {
                     cpu->usable[op][count++] = *k;
                 }

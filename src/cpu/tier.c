@@ -53,6 +53,10 @@ void oz_cpuid_read(struct oz_cpuid *id)
     uint32_t c = 0;
     uint32_t d = 0;
     *id = (struct oz_cpuid){0};
+    if (__get_cpuid(0, &a, &b, &c, &d)) {
+        id->intel =
+            b == signature_INTEL_ebx && c == signature_INTEL_ecx && d == signature_INTEL_edx;
+    }
     if (__get_cpuid(1, &a, &b, &c, &d)) {
         id->leaf_1_ecx = c;
     }
@@ -99,6 +103,11 @@ uint32_t oz_tier_mask(const struct oz_cpuid *id)
     mask |= bf16 ? 1U << OZ_TIER_AVX512BF16 : 0;
     mask |= amx ? 1U << OZ_TIER_AMX : 0;
     return mask;
+}
+
+bool oz_tier_slow_bf16(const struct oz_cpuid *id)
+{
+    return id->intel && (oz_tier_mask(id) & (1U << OZ_TIER_AVX512BF16)) != 0;
 }
 
 enum oz_tier oz_tier_highest(uint32_t mask)

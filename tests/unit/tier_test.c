@@ -123,10 +123,23 @@ static void this_machine(void **state)
     assert_true(!(tiers & BIT(AVX512)) || (tiers & UP_TO_AVX2) == UP_TO_AVX2);
 }
 
+/* Where bf16 dot products lose against f32: Intel's, where there are any. */
+static void slow_bf16(void **state)
+{
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        struct oz_cpuid id = machines[i].id;
+        bool bf16 = (machines[i].tiers & BIT(AVX512BF16)) != 0;
+        id.intel = true;
+        assert_int_equal(oz_tier_slow_bf16(&id), bf16);
+        id.intel = false;
+        assert_false(oz_tier_slow_bf16(&id));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(machines_of_others),
                                        cmocka_unit_test(highest), cmocka_unit_test(limits),
-                                       cmocka_unit_test(this_machine)};
+                                       cmocka_unit_test(this_machine), cmocka_unit_test(slow_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
