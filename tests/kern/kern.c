@@ -96,12 +96,14 @@ int kern_teardown(void **state)
 /* ---- one kernel after the other ---- */
 
 #if defined(KERN_EMULATED)
-#define EMULATED(X)                                                                            \
-    X(oz_kernel_linear_f32__avx512_emulated)                                                   \
-    X(oz_kernel_conv_f32__avx512_emulated) X(oz_kernel_linear_bf16__avx512_emulated)           \
-        X(oz_kernel_conv_bf16__avx512_emulated) X(oz_kernel_linear_bf16__avx512bf16_emulated)  \
-            X(oz_kernel_conv_bf16__avx512bf16_emulated) X(oz_kernel_linear_bf16__amx_emulated) \
-                X(oz_kernel_conv_bf16__amx_emulated)
+#define EMULATED(X)                               \
+    X(oz_kernel_linear_f32__avx512_emulated)      \
+    X(oz_kernel_conv_f32__avx512_emulated)        \
+    X(oz_kernel_linear_bf16__avx512_emulated)     \
+    X(oz_kernel_conv_bf16__avx512_emulated)       \
+    X(oz_kernel_linear_bf16__avx512bf16_emulated) \
+    X(oz_kernel_conv_bf16__avx512bf16_emulated)   \
+    X(oz_kernel_linear_bf16__amx_emulated) X(oz_kernel_conv_bf16__amx_emulated)
 #define DECLARE(name) extern const struct oz_cpu_kernel name;
 #define ADDRESS(name) &name,
 EMULATED(DECLARE)
