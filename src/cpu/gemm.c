@@ -12,11 +12,14 @@
 
 #define ALIGN 64
 #define LINE_BYTES 64
-#define TASK_COLS 256      /* of sums in a task, about */
-#define GATHER_COLS 512    /* the same where rows are gathered: each gathering serves more */
-#define FEW_TILES 6        /* so many tiles of rows are few: panels stream past them as they are, */
-#define FEW_DEPTH 1024     /* in blocks of K so long; */
-#define ONE_DEPTH 4096     /* or so, past a single tile */
+#define TASK_COLS 256   /* of sums in a task, about */
+#define GATHER_COLS 512 /* the same where rows are gathered: each gathering serves more */
+#define GATHER_ROWS 8   /* that are gathered before they are converted */
+#define FEW_TILES 6     /* so many tiles of rows are few: panels stream past them as they are, */
+#define FEW_DEPTH 1024  /* in blocks of K so long; */
+#define ONE_DEPTH 4096  /* or so, past a single tile */
+#define SMALL_PRODUCT \
+    64e6 /* multiply-adds: a millisecond or less, where tasks cost more than waiting */
 #define TASKS_PER_THREAD 4 /* so that the last ones do not keep the others waiting */
 
 static int64_t min64(int64_t a, int64_t b)
@@ -51,8 +54,8 @@ static bool direct(const struct oz_gemm *p)
 /* Scratch of a thread, and how the product is cut. Which rows share a task, which panels, and where
  * K is cut changes no sum. */
 struct layout {
-    size_t sums, up, block, rows, room, total;
-    int64_t task_rows, group; /* rows and panels of a task */
+    size_t sums, up, block, rows, room, total; /* room: gathered rows in f32 */
+    int64_t task_rows, group;                  /* rows and panels of a task */
     int64_t panels, row_tasks;
     int64_t k_block;
     int64_t lda; /* of rows in scratch */
@@ -66,22 +69,34 @@ static size_t reserve(size_t *total, size_t bytes)
     return at;
 }
 
-/* Rows and panels of a task: as large as caches like, but several tasks for each thread. */
+static int64_t tasks_of(const struct layout *l)
+{
+    return l->row_tasks * ceil_div(l->panels, l->group);
+}
+
+/* Rows and panels of a task: as large as caches like, but several tasks for each thread. First the
+ * number of panels shrinks, then that of rows; the other way round where rows are gathered, as each
+ * group of panels gathers them anew. */
 static void cut(const struct oz_gemm *p, int64_t threads, struct layout *l)
 {
     const struct oz_gemm_kernel *g = p->kernel;
-    int64_t most = max64(1, (p->fetch != NULL ? GATHER_COLS : TASK_COLS) / g->nr);
-    int64_t wanted = threads > 1 ? threads * TASKS_PER_THREAD : 1;
+    bool by_rows = p->fetch != NULL;
+    int64_t most = max64(1, (by_rows ? GATHER_COLS : TASK_COLS) / g->nr);
+    bool small = (double)p->m * (double)p->n * (double)p->k < SMALL_PRODUCT;
+    int64_t wanted = threads > 1 ? threads * (small ? 2 : TASKS_PER_THREAD) : 1;
     int64_t rows = g->row_block;
     l->panels = ceil_div(p->n, g->nr);
     for (;;) {
         l->row_tasks = max64(1, ceil_div(p->m, rows));
-        l->group = max64(1, min64(most, l->panels * l->row_tasks / wanted));
-        int64_t tasks = l->row_tasks * ceil_div(l->panels, l->group);
-        if (threads == 1 || tasks >= 2 * threads || rows <= 2 * g->mr) {
+        l->group = by_rows ? most : l->panels * l->row_tasks / wanted;
+        l->group = max64(1, min64(l->group, min64(most, l->panels)));
+        if (tasks_of(l) >= (by_rows ? wanted : min64(wanted, 2 * threads)) || rows <= 4 * g->mr) {
             break;
         }
-        rows = max64(g->mr, rows / 2 / g->mr * g->mr);
+        rows = max64(4 * g->mr, rows / 2 / g->mr * g->mr);
+    }
+    while (tasks_of(l) < min64(wanted, 2 * threads) && l->group > 1) {
+        l->group--;
     }
     l->group = ceil_div(l->panels, ceil_div(l->panels, l->group));
     l->task_rows = max64(g->mr, oz_gemm_pad(ceil_div(p->m, l->row_tasks), g->mr));
@@ -108,8 +123,8 @@ static struct layout lay_out(const struct oz_gemm *p, int64_t threads)
     } else if (g->row_multiple > 1) {
         l.rows = reserve(&l.total, (size_t)(g->mr * l.lda) * run_element(g));
     }
-    if (p->fetch != NULL && g->convert != NULL) {
-        l.room = reserve(&l.total, (size_t)l.k_block * sizeof(float));
+    if (p->fetch != NULL && run_element(g) != sizeof(float)) {
+        l.room = reserve(&l.total, (size_t)(GATHER_ROWS * l.lda) * sizeof(float));
     }
     return l;
 }
@@ -137,43 +152,64 @@ struct block {
     int64_t lda, tail, tail_lda;
 };
 
-/* Columns of one row as the kernel reads them, zero behind K. */
-static void bring_row(const struct job *job, int64_t row, const struct block *b, uint8_t *room,
-                      uint8_t *dst)
+/* Rows [row0, row0 + rows), n columns of them, gathered into dst. */
+static void gather(const struct job *job, int64_t row0, int64_t rows, int64_t k0, int64_t n,
+                   uint8_t *room, uint8_t *dst)
 {
     const struct oz_gemm *p = job->p;
     const struct oz_gemm_kernel *g = p->kernel;
-    size_t size = run_element(g);
-    int64_t n = max64(0, min64(p->k - b->k0, b->count));
-    if (p->fetch != NULL && g->convert != NULL) {
-        float *values = (float *)(void *)(room + job->l.room);
-        p->fetch(p->fetch_ctx, row, b->k0, n, values);
-        g->convert(values, n, dst);
-    } else if (p->fetch != NULL) {
-        p->fetch(p->fetch_ctx, row, b->k0, n, (float *)(void *)dst);
-    } else {
-        const uint8_t *src = (const uint8_t *)p->a +
-                             (size_t)(row * p->lda + b->k0) * oz_gemm_element_bytes(g->a_dtype);
-        if (g->widen_a) {
-            g->decode((const uint16_t *)(const void *)src, n, (float *)(void *)dst);
-        } else {
-            memcpy(dst, src, (size_t)n * size);
+    bool in_place = run_element(g) == sizeof(float);
+    size_t stride = (size_t)job->l.lda * run_element(g);
+    for (int64_t r = 0; r < rows; r += GATHER_ROWS) {
+        int64_t some = min64(rows - r, GATHER_ROWS);
+        uint8_t *to = dst + (size_t)r * stride;
+        float *values = (float *)(void *)(in_place ? to : room + job->l.room);
+        p->fetch(p->fetch_ctx, row0 + r, some, k0, n, values, job->l.lda);
+        for (int64_t i = 0; i < some && g->convert != NULL; i++) {
+            g->convert(values + i * job->l.lda, n, to + (size_t)i * stride);
         }
     }
-    memset(dst + (size_t)n * size, 0, (size_t)(b->count - n) * size);
 }
 
-/* Rows [row0, row0 + rows) in scratch, and rows of zeros up to the kernel's row_multiple. */
+/* The same of rows that lie in memory. */
+static void copy(const struct job *job, int64_t row0, int64_t rows, int64_t k0, int64_t n,
+                 uint8_t *dst)
+{
+    const struct oz_gemm *p = job->p;
+    const struct oz_gemm_kernel *g = p->kernel;
+    size_t size = oz_gemm_element_bytes(g->a_dtype);
+    size_t stride = (size_t)job->l.lda * run_element(g);
+    for (int64_t r = 0; r < rows; r++) {
+        const uint8_t *src = (const uint8_t *)p->a + (size_t)((row0 + r) * p->lda + k0) * size;
+        uint8_t *to = dst + (size_t)r * stride;
+        if (g->widen_a) {
+            g->decode((const uint16_t *)(const void *)src, n, (float *)(void *)to);
+        } else {
+            memcpy(to, src, (size_t)n * size);
+        }
+    }
+}
+
+/* Rows [row0, row0 + rows) of a block in scratch, as the kernel reads them: zero behind K, and rows of
+ * zeros up to the kernel's row_multiple. */
 static void bring_rows(const struct job *job, int64_t row0, int64_t rows, const struct block *b,
                        uint8_t *room)
 {
-    size_t stride = (size_t)job->l.lda * run_element(job->p->kernel);
+    const struct oz_gemm *p = job->p;
+    size_t size = run_element(p->kernel);
+    size_t stride = (size_t)job->l.lda * size;
     uint8_t *dst = room + job->l.rows;
-    for (int64_t r = 0; r < rows; r++) {
-        bring_row(job, row0 + r, b, room, dst + (size_t)r * stride);
+    int64_t n = min64(p->k - b->k0, b->count);
+    if (p->fetch != NULL) {
+        gather(job, row0, rows, b->k0, n, room, dst);
+    } else {
+        copy(job, row0, rows, b->k0, n, dst);
     }
-    for (int64_t r = rows; r < oz_gemm_pad(rows, job->p->kernel->row_multiple); r++) {
-        memset(dst + (size_t)r * stride, 0, (size_t)b->count * run_element(job->p->kernel));
+    for (int64_t r = 0; r < rows && n < b->count; r++) {
+        memset(dst + (size_t)r * stride + (size_t)n * size, 0, (size_t)(b->count - n) * size);
+    }
+    for (int64_t r = rows; r < oz_gemm_pad(rows, p->kernel->row_multiple); r++) {
+        memset(dst + (size_t)r * stride, 0, (size_t)b->count * size);
     }
 }
 

@@ -65,7 +65,8 @@ struct oz_gemm_kernel {
      * change y and up. */
     void (*store)(const struct oz_gemm_epilogue *e, int64_t row0, int64_t rows, int64_t col0,
                   int64_t cols, float *y, float *up, int64_t ld);
-    /* Gathered f32 values as run reads them, rounded to a_dtype; NULL: as they are. */
+    /* Gathered f32 values as run reads them, rounded to a_dtype; NULL: as they are. With widen_a the
+     * result is f32 too, and may be src itself. */
     void (*convert)(const float *src, int64_t count, void *dst);
     /* Around each task, on its thread; may be NULL. */
     void (*begin)(void);
@@ -78,9 +79,9 @@ struct oz_param_plan {
     enum oz_dtype stored; /* of packed elements: F32 or BF16 */
 };
 
-/* Columns [k0, k0 + count) of gathered row `row` of A, in f32. */
-typedef void (*oz_gemm_fetch_fn)(const void *ctx, int64_t row, int64_t k0, int64_t count,
-                                 float *dst);
+/* Columns [k0, k0 + count) of gathered rows [row0, row0 + rows) of A, in f32, ld apart. */
+typedef void (*oz_gemm_fetch_fn)(const void *ctx, int64_t row0, int64_t rows, int64_t k0,
+                                 int64_t count, float *dst, int64_t ld);
 
 struct oz_pool;
 

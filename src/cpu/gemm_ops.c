@@ -89,35 +89,77 @@ struct conv {
     int64_t out_height, out_width;
 };
 
-/* Columns [k0, k0 + count) of the patch under one output pixel: taps outside the picture are zero. */
-static void fetch_patch(const void *ctx, int64_t pixel, int64_t k0, int64_t count, float *dst)
+/* The place of an output pixel's patch in the input. */
+struct corner {
+    int64_t frame, top, left;
+};
+
+/*
+ * Columns of one row of a kernel: taps from x on, of the first of them the channels from `from` on, n
+ * in all. Taps outside the picture are zero.
+ */
+static void fetch_taps(const struct oz_conv_args *a, int64_t frame, int64_t y, int64_t x,
+                       int64_t from, int64_t n, float *dst)
+{
+    const struct oz_act *source = frame < 0 ? a->past : a->x;
+    int64_t channels = a->x->cols;
+    if (source == NULL || y < 0 || y >= a->height) {
+        memset(dst, 0, (size_t)n * sizeof *dst);
+        return;
+    }
+    int64_t row = ((frame < 0 ? frame + a->kt - 1 : frame) * a->height + y) * a->width;
+    const float *data = source->data;
+    int64_t taps = (from + n + channels - 1) / channels;
+    if (source->stride == channels && x >= 0 && x + taps <= a->width) { /* they lie together */
+        memcpy(dst, data + (row + x) * channels + from, (size_t)n * sizeof *dst);
+        return;
+    }
+    for (; n > 0; x++, from = 0) {
+        int64_t count = channels - from < n ? channels - from : n;
+        if (x < 0 || x >= a->width) {
+            memset(dst, 0, (size_t)count * sizeof *dst);
+        } else {
+            memcpy(dst, data + (row + x) * source->stride + from, (size_t)count * sizeof *dst);
+        }
+        dst += count;
+        n -= count;
+    }
+}
+
+/* Columns [k0, k0 + count) of patches. */
+static void fetch_patches(const void *ctx, int64_t row0, int64_t rows, int64_t k0, int64_t count,
+                          float *dst, int64_t ld)
 {
     const struct conv *c = ctx;
     const struct oz_conv_args *a = c->a;
-    int64_t channels = a->x->cols;
-    int64_t frame = pixel / (c->out_height * c->out_width) * a->stride_t - (a->kt - 1);
-    int64_t top = pixel / c->out_width % c->out_height * a->stride - a->pad_top;
-    int64_t left = pixel % c->out_width * a->stride - a->pad_left;
-    int64_t tap = k0 / channels;
-    int64_t from = k0 - tap * channels;
-    while (count > 0) {
-        int64_t n = channels - from < count ? channels - from : count;
-        int64_t t = frame + tap / (a->kh * a->kw);
-        int64_t y = top + tap / a->kw % a->kh;
-        int64_t x = left + tap % a->kw;
-        const struct oz_act *source = t < 0 ? a->past : a->x;
-        if (source == NULL || y < 0 || y >= a->height || x < 0 || x >= a->width) {
-            memset(dst, 0, (size_t)n * sizeof *dst);
-        } else {
-            int64_t f = t < 0 ? t + a->kt - 1 : t;
-            int64_t row = (f * a->height + y) * a->width + x;
-            memcpy(dst, (const float *)source->data + row * source->stride + from,
-                   (size_t)n * sizeof *dst);
+    int64_t line = a->kw * a->x->cols; /* columns of one row of the kernel */
+    int64_t first_t = k0 / line / a->kh;
+    int64_t first_y = k0 / line % a->kh;
+    int64_t first = k0 % line;
+    int64_t at[3] = {row0 / c->out_width / c->out_height, row0 / c->out_width % c->out_height,
+                     row0 % c->out_width};
+    for (int64_t r = 0; r < rows; r++) {
+        struct corner corner = {at[0] * a->stride_t - (a->kt - 1), at[1] * a->stride - a->pad_top,
+                                at[2] * a->stride - a->pad_left};
+        int64_t t = first_t;
+        int64_t y = first_y;
+        int64_t from = first;
+        for (int64_t done = 0; done < count;) {
+            int64_t n = line - from < count - done ? line - from : count - done;
+            int64_t tap = from / a->x->cols;
+            fetch_taps(a, corner.frame + t, corner.top + y, corner.left + tap,
+                       from - tap * a->x->cols, n, dst + r * ld + done);
+            done += n;
+            from = 0;
+            y++;
+            t += y == a->kh;
+            y = y == a->kh ? 0 : y;
         }
-        dst += n;
-        count -= n;
-        from = 0;
-        tap++;
+        at[2]++;
+        at[1] += at[2] == c->out_width;
+        at[2] = at[2] == c->out_width ? 0 : at[2];
+        at[0] += at[1] == c->out_height;
+        at[1] = at[1] == c->out_height ? 0 : at[1];
     }
 }
 
@@ -136,7 +178,7 @@ static struct oz_gemm conv_product(const struct oz_conv_args *a, const struct oz
                             .k = (int64_t)a->kt * a->kh * a->kw * a->x->cols,
                             .stored = a->w->plan != NULL ? a->w->plan->stored : OZ_DTYPE_F32,
                             .packed = a->w->packed,
-                            .fetch = fetch_patch,
+                            .fetch = fetch_patches,
                             .fetch_ctx = c,
                             .epilogue = e};
 }

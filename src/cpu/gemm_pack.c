@@ -5,7 +5,7 @@
 #include "base/pool.h"
 #include "cpu/gemm.h"
 
-#define DEPTH 128                       /* elements of K that are moved together */
+#define DEPTH 512                       /* elements of K that are moved together */
 #define MAX_NR 32                       /* features of a panel */
 #define POOL_BYTES ((size_t)256 * 1024) /* smaller bands are not worth waking threads */
 

@@ -76,8 +76,7 @@ void kern_force(const char *kernel)
     struct oz_error err;
     for (int i = 0; i < 3; i++) {
         oz_device_close(&devices[i]);
-        if (oz_cpu_open(&devices[i], 0, pools[i], getenv("OUNCE_CPU"),
-                        kernel != NULL ? kernel : getenv("OUNCE_FORCE"), &err) != OZ_OK) {
+        if (oz_cpu_open(&devices[i], 0, pools[i], getenv("OUNCE_CPU"), kernel, &err) != OZ_OK) {
             fail_msg("%s", err.message);
         }
     }
@@ -97,17 +96,14 @@ int kern_teardown(void **state)
 /* ---- one kernel after the other ---- */
 
 #if defined(KERN_EMULATED)
-// clang-format off
-#define EMULATED(X) \
-    X(oz_kernel_linear_f32__avx512_emulated) \
-    X(oz_kernel_conv_f32__avx512_emulated) \
-    X(oz_kernel_linear_bf16__avx512_emulated) \
-    X(oz_kernel_conv_bf16__avx512_emulated) \
+#define EMULATED(X)                               \
+    X(oz_kernel_linear_f32__avx512_emulated)      \
+    X(oz_kernel_conv_f32__avx512_emulated)        \
+    X(oz_kernel_linear_bf16__avx512_emulated)     \
+    X(oz_kernel_conv_bf16__avx512_emulated)       \
     X(oz_kernel_linear_bf16__avx512bf16_emulated) \
-    X(oz_kernel_conv_bf16__avx512bf16_emulated) \
-    X(oz_kernel_linear_bf16__amx_emulated) \
-    X(oz_kernel_conv_bf16__amx_emulated)
-// clang-format on
+    X(oz_kernel_conv_bf16__avx512bf16_emulated)   \
+    X(oz_kernel_linear_bf16__amx_emulated) X(oz_kernel_conv_bf16__amx_emulated)
 #define DECLARE(name) extern const struct oz_cpu_kernel name;
 #define ADDRESS(name) &name,
 EMULATED(DECLARE)

@@ -139,13 +139,20 @@ static inline void v_decode_bf16(const uint16_t *src, int64_t count, float *dst)
     }
 }
 
-/* f32 rounded to bf16, kept as f32. */
+/* f32 rounded to bf16, kept as f32; dst may be src. */
 static inline void v_round_to_bf16_row(const float *src, int64_t count, void *dst)
 {
     float *out = dst;
-    for (int64_t i = 0; i < count; i += OZ_VL) {
+    uint16_t lanes[2 * OZ_VL];
+    int64_t i = 0;
+    for (; i + 2 * OZ_VL <= count; i += 2 * OZ_VL) {
+        v_store_bf16(lanes, v_load(src + i));
+        v_store_bf16(lanes + OZ_VL, v_load(src + i + OZ_VL));
+        v_store(out + i, v_load_bf16(lanes));
+        v_store(out + i + OZ_VL, v_load_bf16(lanes + OZ_VL));
+    }
+    for (; i < count; i += OZ_VL) {
         int64_t n = count - i < OZ_VL ? count - i : OZ_VL;
-        uint16_t lanes[OZ_VL];
         v_store_bf16(lanes, v_load_n(src + i, n));
         v_store_n(out + i, v_load_bf16(lanes), n);
     }
