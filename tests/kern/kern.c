@@ -76,7 +76,8 @@ void kern_force(const char *kernel)
     struct oz_error err;
     for (int i = 0; i < 3; i++) {
         oz_device_close(&devices[i]);
-        if (oz_cpu_open(&devices[i], 0, pools[i], getenv("OUNCE_CPU"), kernel, &err) != OZ_OK) {
+        if (oz_cpu_open(&devices[i], 0, pools[i], getenv("OUNCE_CPU"),
+                        kernel != NULL ? kernel : getenv("OUNCE_FORCE"), &err) != OZ_OK) {
             fail_msg("%s", err.message);
         }
     }
