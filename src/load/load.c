@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "dev/ops.h"
 #include "num/codec.h"
 
@@ -221,16 +222,30 @@ static enum oz_param_use use_of(const struct oz_layer *row)
     return OZ_USE_VECTOR;
 }
 
-/* What the device wants to make of the tensor. */
+static void log_declined(void *ctx, const char *kernel, const char *reason)
+{
+    const struct oz_layer *row = ctx;
+    oz_log(OZ_LOG_DEBUG, "dispatch", "%s: %s declines: %s", row->name, kernel, reason);
+}
+
+/* What the device wants to make of the tensor. OUNCE_LOG=dispatch tells, once for each tensor. */
 static enum oz_status ask_plan(const struct oz_load_args *a, const struct oz_layer *row,
                                struct matrix m, const struct oz_tensor_view *t,
                                struct oz_plan_answer *answer, struct oz_error *err)
 {
     struct oz_param shape = *row->bind;
-    const struct oz_plan_request request = {.use = use_of(row)};
+    bool tell = !a->model->measuring && !is_vector(row) && oz_log_wants(OZ_LOG_DEBUG, "dispatch");
+    const struct oz_plan_request request = {.use = use_of(row),
+                                            .report = tell ? log_declined : NULL,
+                                            .report_ctx = (void *)(uintptr_t)row};
     enum oz_dtype dtype = is_vector(row) ? OZ_DTYPE_F32 : t->dtype;
     shape.weight = oz_weight_shape(oz_codec_plain(dtype), m.slices, m.rows, m.cols);
-    return a->dev->ops->plan_param(a->dev, &shape, &request, answer, err);
+    OZ_TRY(a->dev->ops->plan_param(a->dev, &shape, &request, answer, err));
+    if (tell) {
+        oz_log(OZ_LOG_DEBUG, "dispatch", "%s: %s, %zu bytes packed", row->name, answer->kernel,
+               answer->packed_bytes);
+    }
+    return OZ_OK;
 }
 
 /* Packs a weight into the arena. Its planes stay readable where they lie in the map; what had to be
