@@ -98,6 +98,14 @@ enum oz_status oz_ref_check_param(const char *op, const struct oz_param *p, int6
                (long long)cols);
         return OZ_ERR_INTERNAL;
     }
+    if (w->planes[OZ_PLANE_CODES].present && w->planes[OZ_PLANE_CODES].data == NULL) {
+        oz_log(
+            OZ_LOG_ERROR, "dispatch",
+            "%s: %s was packed for another kernel and its planes given back; that kernel declines "
+            "these arguments.",
+            op, p->name);
+        return OZ_ERR_INTERNAL;
+    }
     for (int plane = OZ_PLANE_FIRST_SIDE; plane < OZ_PLANE_COUNT; plane++) {
         if (w->planes[plane].present) {
             oz_log(OZ_LOG_ERROR, "dispatch",
