@@ -163,28 +163,31 @@ static enum oz_status fill_latents(struct oz_sequence *s, const struct oz_pipeli
     return status;
 }
 
-static enum oz_status fill_positions(struct oz_sequence *s, const struct oz_pipeline *p, int branch,
+/* The branches share the picture's positions, and the shorter text's are the beginning of the longer
+ * one's: one computation serves both. */
+static enum oz_status fill_positions(struct oz_sequence *s, const struct oz_pipeline *p,
                                      struct oz_error *err)
 {
     int64_t pairs = p->transformer.config.head_dim / 2;
+    int64_t rows = s->text_rows[0] > s->text_rows[1] ? s->text_rows[0] : s->text_rows[1];
     size_t image = (size_t)(s->image_rows * pairs);
-    size_t text = (size_t)(s->text_rows[branch] * pairs);
+    size_t text = (size_t)(rows * pairs);
     float *table = oz_alloc(2 * (image + text) * sizeof *table);
     if (table == NULL) {
         return OZ_FAIL_NOMEM(err, "positions");
     }
     float *text_table = table + 2 * image;
-    oz_qwen_image_rope(&p->transformer.config, &s->grid, 1, s->text_rows[branch], table,
-                       table + image, text_table, text_table + text);
+    oz_qwen_image_rope(&p->transformer.config, &s->grid, 1, rows, table, table + image, text_table,
+                       text_table + text);
     enum oz_status status = upload(p->dev, &s->image_cos, table, err);
     if (status == OZ_OK) {
         status = upload(p->dev, &s->image_sin, table + image, err);
     }
-    if (status == OZ_OK) {
-        status = upload(p->dev, &s->text_cos[branch], text_table, err);
-    }
-    if (status == OZ_OK) {
-        status = upload(p->dev, &s->text_sin[branch], text_table + text, err);
+    for (int i = 0; i < s->branches && status == OZ_OK; i++) {
+        status = upload(p->dev, &s->text_cos[i], text_table, err);
+        if (status == OZ_OK) {
+            status = upload(p->dev, &s->text_sin[i], text_table + text, err);
+        }
     }
     oz_free(table);
     return status;
@@ -200,8 +203,8 @@ enum oz_status oz_sequence_join(struct oz_sequence *s, const struct oz_pipeline 
     if (status == OZ_OK) {
         status = fill_latents(s, p, err);
     }
-    for (int i = 0; i < s->branches && status == OZ_OK; i++) {
-        status = fill_positions(s, p, i, err);
+    if (status == OZ_OK) {
+        status = fill_positions(s, p, err);
     }
     if (status != OZ_OK) {
         oz_sequence_leave(s, p->dev);
