@@ -69,6 +69,12 @@ OZ_MUST_USE enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char
 /* OZ_ERR_FORMAT unless every tensor of every component is accounted for; names all that are not. */
 OZ_MUST_USE enum oz_status oz_pipeline_check(const struct oz_pipeline *p, struct oz_error *err);
 
+/* Checks that, and gives every parameter its codec and kernel for `dev` (which may be plan-only, and
+ * must outlive the pipeline) without reading a weight. *model_bytes: what a load will take of the
+ * model arena, exactly. */
+OZ_MUST_USE enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_device *dev,
+                                            size_t *model_bytes, struct oz_error *err);
+
 /* Checks that, and makes the parameters resident on `dev`, which must
  * outlive the pipeline. */
 OZ_MUST_USE enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev,
