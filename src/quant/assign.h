@@ -114,6 +114,11 @@ struct oz_assign_input {
 OZ_MUST_USE enum oz_status oz_assign(struct oz_assignment *out, const struct oz_assign_input *in,
                                      struct oz_arena *arena, struct oz_error *err);
 
+/* OZ_ERR_UNSUPPORTED: the scheme's codec does not take the layer's input features. */
+OZ_MUST_USE enum oz_status oz_scheme_check_shape(const struct oz_scheme *s,
+                                                 const struct oz_layer *layer,
+                                                 struct oz_error *err);
+
 /* Room in bytes that an assignment of such a table takes in its arena at most. */
 size_t oz_assign_bytes(const struct oz_layer_table *table,
                        const struct oz_component_request *request);
