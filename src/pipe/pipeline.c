@@ -402,6 +402,7 @@ void oz_pipeline_close(struct oz_pipeline **pipeline)
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
         oz_match_destroy(&c->match);
+        oz_arena_deinit(&c->assign_memory);
         oz_arena_deinit(&c->host);
         oz_ckpt_close(&c->ckpt);
         oz_free(c->folder);

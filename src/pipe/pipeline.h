@@ -16,6 +16,7 @@
 #include "model/qwen_image/qwen_image.h"
 #include "model/qwen_vae/qwen_vae.h"
 #include "pipe/sched_flow.h"
+#include "quant/assign.h"
 #include "quant/layer.h"
 #include "text/tokenizer.h"
 
@@ -34,6 +35,8 @@ struct oz_component {
     struct oz_arena host; /* rows, strings, block lists */
     struct oz_layer_table table;
     struct oz_match *match;
+    struct oz_arena assign_memory;
+    struct oz_assignment assignment; /* zero until oz_pipeline_assign */
     struct oz_load_stats loaded;
 };
 
