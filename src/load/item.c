@@ -69,7 +69,7 @@ int64_t oz_load_source_row(const struct oz_load_part *part, int64_t r)
 
 int64_t oz_load_scope_rows(const struct oz_load_item *item)
 {
-    int64_t scope = item->encodes && item->codec->scope_rows > 0 ? item->codec->scope_rows : 1;
+    int64_t scope = item->encodes ? oz_weight_scope_rows(&item->weight) : 1;
     int64_t pack = item->pack_rows > 0 ? item->pack_rows : 1;
     int64_t a = scope;
     int64_t b = pack;

@@ -81,8 +81,8 @@ static int64_t worker_bytes(const struct oz_load_item *item, int64_t rows)
 struct oz_load_room oz_load_room_of(const struct oz_load_item *item, int64_t rows)
 {
     struct oz_load_room room = {0};
-    int64_t scope = item->encodes && item->codec->scope_rows > 0 ? item->codec->scope_rows : 1;
     if (item->encodes) {
+        int64_t scope = oz_weight_scope_rows(&item->weight);
         room.raw = oz_load_round(rows * line_bytes(item));
         room.f32 = oz_load_round(min64(scope, item->shape.rows) * item->shape.cols * 4);
     }

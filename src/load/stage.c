@@ -17,8 +17,14 @@ struct oz_load_cells oz_load_cells(const struct oz_weight *w, enum oz_plane plan
 {
     const struct oz_plane_spec *spec = oz_codec_plane(w->codec, plane);
     int64_t row_bytes = row_bytes_of(w, plane);
-    bool wide = spec->fixed_elements > 0 || spec->flat_cells != 0 || spec->cell_rows <= 0;
-    if (wide) {
+    if (spec->flat_cells != 0) { /* whole scopes are whole cells */
+        int64_t cell = spec->flat_cells == OZ_CELL_GROUP ? w->group_cols : spec->flat_cells;
+        cell *= spec->flat_times > 0 ? spec->flat_times : 1;
+        int64_t first = row0 * w->cols / cell * spec->cell_bits / 8;
+        int64_t end = ((row0 + rows) * w->cols + cell - 1) / cell * spec->cell_bits / 8;
+        return (struct oz_load_cells){first, end - first};
+    }
+    if (spec->fixed_elements > 0 || spec->cell_rows <= 0) {
         return (struct oz_load_cells){0, row_bytes};
     }
     int64_t first = row0 / spec->cell_rows;

@@ -110,7 +110,7 @@ static enum oz_status code_slowly(const struct loader *l, const struct oz_load_i
                                   struct oz_weight *w, struct oz_encode_state *state,
                                   struct oz_error *err)
 {
-    int64_t scope = item->codec->scope_rows > 0 ? item->codec->scope_rows : 1;
+    int64_t scope = oz_weight_scope_rows(w);
     int64_t cols = item->shape.cols;
     for (int64_t r = 0; r < step->rows; r += scope) {
         int64_t rows = step->rows - r < scope ? step->rows - r : scope;
