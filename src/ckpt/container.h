@@ -40,6 +40,9 @@ OZ_MUST_USE enum oz_status oz_ckpt_add_meta(struct oz_ckpt *c, const char *key, 
 OZ_MUST_USE enum oz_status oz_ckpt_add_file(struct oz_ckpt *c, const char *path, int32_t *index,
                                             struct oz_error *err);
 
+/* When the open file was last written, in nanoseconds since 1970; -1 when the system does not say. */
+int64_t oz_ckpt_modified_ns(int fd);
+
 /* Reads the header of a safetensors file of the table and appends its tensors. */
 OZ_MUST_USE enum oz_status oz_safetensors_read(struct oz_ckpt *c, int32_t file,
                                                struct oz_error *err);

@@ -13,6 +13,7 @@
 #include <ounce/status.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "num/dtype.h"
 
@@ -27,10 +28,11 @@ struct oz_codec;
 
 /* One file of a checkpoint. */
 struct oz_ckpt_file {
-    const char *path;   /* as opened; for messages */
-    int fd;             /* for pread; owned by the table */
-    int64_t bytes;      /* size when opened */
-    const uint8_t *map; /* whole file, read-only and private */
+    const char *path;    /* as opened; for messages */
+    int fd;              /* for pread; owned by the table */
+    int64_t bytes;       /* size when opened */
+    int64_t modified_ns; /* when it was last written, as of the opening; -1: unknown */
+    const uint8_t *map;  /* whole file, read-only and private */
 };
 
 /*
@@ -93,6 +95,18 @@ const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index);
 OZ_MUST_USE enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
                                         int64_t offset, int64_t bytes, void *dst,
                                         struct oz_error *err);
+
+/* Says that bytes of a file will be read soon: the system may fetch them meanwhile. */
+void oz_ckpt_advise(const struct oz_ckpt *ckpt, int32_t file, int64_t offset, int64_t bytes);
+
+/* Are the files what they were when they were opened? OZ_ERR_IO names one that has another size or
+ * was written to: what was read from it since may be of two versions. */
+OZ_MUST_USE enum oz_status oz_ckpt_check_unchanged(const struct oz_ckpt *ckpt,
+                                                   struct oz_error *err);
+
+/* Tests: what oz_ckpt_read calls in the place of pread (NULL: pread), from any thread. */
+typedef ssize_t (*oz_ckpt_pread_fn)(int fd, void *dst, size_t bytes, off_t offset);
+void oz_ckpt_set_pread(oz_ckpt_pread_fn fn);
 
 /* Says that a tensor's mapped pages will hardly be read again: the system may drop them. They come
  * back from the file when they are. */
