@@ -56,6 +56,10 @@ struct oz_pipeline {
     struct oz_qwen25_vl text_encoder;
     struct oz_qwen_image transformer;
     struct oz_qwen_vae vae;
+    /* Steps of the denoising loop (0-based, ascending) in which the transformer's linears take their
+     * second activation mode; borrowed from the assignment. */
+    const int32_t *fallback_steps;
+    int32_t fallback_step_count;
     struct oz_device *dev; /* borrowed; NULL until loaded */
     void *model_memory;
     struct oz_arena model;
