@@ -35,9 +35,26 @@ struct run {
     struct oz_arena step, plan;
     size_t plan_mark; /* the composition's part begins here */
     float *device_timesteps, *channel_scale, *channel_shift;
-    void *text_host; /* staging of the text encoder's inputs */
+    void *text_host;         /* staging of the text encoder's inputs */
+    struct oz_progress told; /* what was reported last */
+    double told_s;           /* and when */
     float **pictures;
 };
+
+#define ASK_SECONDS 0.1 /* between two questions within a step */
+
+/* A step of a large picture takes minutes: whoever watches is asked within it, too, with the figures
+ * as they were. */
+static bool wants_stop(void *ctx)
+{
+    struct run *r = ctx;
+    double now = oz_clock_seconds();
+    if (r->args->progress == NULL || now - r->told_s < ASK_SECONDS) {
+        return false;
+    }
+    r->told_s = now;
+    return r->args->progress(r->args->progress_ctx, &r->told) != 0;
+}
 
 static struct oz_exec begin(struct run *r, enum oz_exec_mode mode, struct oz_arena *step)
 {
@@ -47,6 +64,8 @@ static struct oz_exec begin(struct run *r, enum oz_exec_mode mode, struct oz_are
         x.trace = r->args->trace;
         x.dump = r->args->dump;
         x.dump_ctx = r->args->dump_ctx;
+        x.stop = wants_stop;
+        x.stop_ctx = r;
     }
     return x;
 }
@@ -59,12 +78,17 @@ static enum oz_status finish(struct run *r, struct oz_exec *x)
     return x->status;
 }
 
-static enum oz_status report(const struct run *r, enum oz_stage stage, int32_t picture,
-                             int64_t done, int64_t total)
+static enum oz_status report(struct run *r, enum oz_stage stage, int32_t picture, int64_t done,
+                             int64_t total)
 {
-    struct oz_progress p = {
-        .struct_size = sizeof p, .stage = stage, .picture = picture, .done = done, .total = total};
-    if (r->args->progress != NULL && r->args->progress(r->args->progress_ctx, &p) != 0) {
+    OZ_TRY(oz_pipeline_check_files(r->p, r->err)); /* what was computed came from whole files */
+    r->told = (struct oz_progress){.struct_size = sizeof r->told,
+                                   .stage = stage,
+                                   .picture = picture,
+                                   .done = done,
+                                   .total = total};
+    r->told_s = oz_clock_seconds();
+    if (r->args->progress != NULL && r->args->progress(r->args->progress_ctx, &r->told) != 0) {
         return OZ_FAIL(r->err, OZ_ERR_CANCELLED, "Interrupted; nothing was written.");
     }
     return OZ_OK;
@@ -631,7 +655,9 @@ enum oz_status oz_run_generate(const struct oz_run *args, const struct oz_task *
                     .stats = stats,
                     .count = count,
                     .max_batch = args->max_batch < count ? args->max_batch : count,
-                    .pictures = pictures};
+                    .pictures = pictures,
+                    .told = {.struct_size = sizeof r.told, .stage = OZ_STAGE_TEXT, .picture = -1}};
+    r.told_s = oz_clock_seconds();
     enum oz_status status = start(&r, tasks);
     if (status == OZ_OK) {
         status = run_all(&r);
