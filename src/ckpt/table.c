@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -106,8 +105,10 @@ enum oz_status oz_ckpt_add_file(struct oz_ckpt *c, const char *path, int32_t *in
     }
     struct oz_filemap *map = &c->maps[c->file_count];
     OZ_TRY(oz_filemap_open(map, path, err));
-    c->files[c->file_count] =
-        (struct oz_ckpt_file){.path = copy, .fd = map->fd, .bytes = map->bytes, .map = map->data};
+    c->files[c->file_count] = (struct oz_ckpt_file){.path = copy,
+                                                    .fd = map->fd,
+                                                    .bytes = map->bytes,
+                                                    .map = map->data};
     *index = c->file_count++;
     return OZ_OK;
 }
@@ -537,40 +538,4 @@ int32_t oz_ckpt_stray_count(const struct oz_ckpt *ckpt)
 const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index)
 {
     return ckpt->strays[index];
-}
-
-enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
-                            int64_t offset, int64_t bytes, void *dst, struct oz_error *err)
-{
-    const struct oz_ckpt_file *f = &ckpt->files[t->file];
-    if (offset < 0 || bytes < 0 || bytes > t->bytes - offset) {
-        return OZ_FAIL(err, OZ_ERR_ARG,
-                       "Tensor %s has %" PRId64 " bytes; %" PRId64 " from %" PRId64
-                       " were asked for.",
-                       t->name, t->bytes, bytes, offset);
-    }
-    if (!oz_file_pread(f->fd, dst, bytes, t->file_offset + offset)) {
-        return OZ_FAIL(err, OZ_ERR_IO, "Cannot read tensor %s from %s: %s.", t->name, f->path,
-                       errno != 0 ? strerror(errno) : "the file has become shorter");
-    }
-    return OZ_OK;
-}
-
-enum oz_status oz_ckpt_check(const struct oz_ckpt *ckpt, struct oz_error *err)
-{
-    for (int32_t i = 0; i < ckpt->file_count; i++) {
-        OZ_TRY(oz_filemap_check(&ckpt->maps[i], ckpt->files[i].path, err));
-    }
-    return OZ_OK;
-}
-
-void oz_ckpt_forget(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t map = (uintptr_t)ckpt->files[t->file].map;
-    uintptr_t begin = (map + (uintptr_t)t->file_offset + page - 1) / page * page;
-    uintptr_t end = (map + (uintptr_t)t->file_offset + (uintptr_t)t->bytes) / page * page;
-    if (begin < end) {
-        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
-    }
 }

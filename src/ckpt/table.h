@@ -13,6 +13,7 @@
 #include <ounce/status.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "num/dtype.h"
 
@@ -29,10 +30,10 @@ struct oz_codec;
 
 /* One file of a checkpoint. */
 struct oz_ckpt_file {
-    const char *path;   /* as opened; for messages */
-    int fd;             /* for pread; owned by the table */
-    int64_t bytes;      /* size when opened */
-    const uint8_t *map; /* whole file, read-only and private */
+    const char *path;    /* as opened; for messages */
+    int fd;              /* for pread; owned by the table */
+    int64_t bytes;       /* size when opened */
+    const uint8_t *map;  /* whole file, read-only and private */
 };
 
 /*
@@ -99,6 +100,13 @@ const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index);
 OZ_MUST_USE enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
                                         int64_t offset, int64_t bytes, void *dst,
                                         struct oz_error *err);
+
+/* Says that bytes of a file will be read soon: the system may fetch them meanwhile. */
+void oz_ckpt_advise(const struct oz_ckpt *ckpt, int32_t file, int64_t offset, int64_t bytes);
+
+/* Tests: what oz_ckpt_read calls in the place of pread (NULL: pread), from any thread. */
+typedef ssize_t (*oz_ckpt_pread_fn)(int fd, void *dst, size_t bytes, off_t offset);
+void oz_ckpt_set_pread(oz_ckpt_pread_fn fn);
 
 /* OZ_ERR_IO when a file is not what was opened any more: shorter, longer, written to, or unreadable
  * in a place that was read through `data`. Whoever has read through `data` asks before the result is

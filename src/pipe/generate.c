@@ -331,6 +331,12 @@ static size_t most(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* A finished picture, f32. */
+static size_t picture_bytes(const struct oz_task *t)
+{
+    return 3 * (size_t)t->width * (size_t)t->height * sizeof(float);
+}
+
 /* Step bytes of text, modulation and decoding. */
 static enum oz_status measure_stages(struct run *r, size_t *bytes)
 {
@@ -444,18 +450,9 @@ static enum oz_status check_memory(const struct run *r, const struct oz_run_byte
 {
     int64_t free_bytes;
     int64_t total_bytes;
-    size_t pictures = 0; /* as floats, and the pixels of one more */
-    size_t largest = 0;
-    for (int32_t i = 0; i < r->count; i++) {
-        const struct oz_task *t = &r->sequences[i].task;
-        size_t one = 3 * (size_t)t->width * (size_t)t->height * sizeof(float);
-        pictures += one;
-        largest = most(largest, one);
-    }
-    pictures += largest;
     OZ_TRY(r->dev->memory(r->dev, &free_bytes, &total_bytes, r->err));
     size_t device = bytes->step + bytes->plan + bytes->sequences;
-    size_t need = device + (r->dev->host_memory ? pictures : 0);
+    size_t need = device + (r->dev->host_memory ? bytes->pictures : 0);
     if (free_bytes < 0 || need <= (size_t)free_bytes) {
         return OZ_OK;
     }
@@ -467,21 +464,34 @@ static enum oz_status check_memory(const struct run *r, const struct oz_run_byte
                    (long long)free_bytes, (long long)total_bytes);
 }
 
-/* Says first what everything takes, then takes it. */
-static enum oz_status reserve(struct run *r)
+/* What everything takes, from shapes alone. */
+static enum oz_status measure(struct run *r, struct oz_run_bytes *bytes)
 {
-    struct oz_run_bytes bytes = {0};
     struct oz_arena fixed;
+    size_t largest = 0;
+    *bytes = (struct oz_run_bytes){0};
     oz_arena_init_measure(&fixed, "plan");
     if (lay_out_plan(r, &fixed) != OZ_OK) {
         return OZ_FAIL_NOMEM(r->err, "the plan");
     }
     for (int32_t i = 0; i < r->count; i++) {
         sketch(r, &r->sequences[i]);
+        size_t picture = picture_bytes(&r->sequences[i].task);
+        bytes->pictures += picture;
+        largest = most(largest, picture);
     }
-    OZ_TRY(measure_stages(r, &bytes.step));
-    OZ_TRY(measure_compositions(r, &bytes));
-    bytes.plan += fixed.used_bytes;
+    OZ_TRY(measure_stages(r, &bytes->step));
+    OZ_TRY(measure_compositions(r, bytes));
+    bytes->plan += fixed.used_bytes;
+    bytes->pictures += largest; /* the pixels of the one that is being decoded */
+    return OZ_OK;
+}
+
+/* Says first what everything takes, then takes it. */
+static enum oz_status reserve(struct run *r)
+{
+    struct oz_run_bytes bytes;
+    OZ_TRY(measure(r, &bytes));
     r->stats->measured = bytes;
     OZ_TRY(check_memory(r, &bytes));
     OZ_TRY(r->dev->alloc(r->dev, bytes.step, &r->step_memory, r->err));
@@ -610,6 +620,26 @@ static void clean_up(struct run *r, enum oz_status status)
     oz_free(r->timesteps);
     oz_free((void *)r->active);
     oz_free(r->sequences);
+}
+
+enum oz_status oz_run_measure(const struct oz_run *args, const struct oz_task *tasks, int32_t count,
+                              struct oz_run_bytes *bytes, struct oz_error *err)
+{
+    struct oz_run_stats stats = {0};
+    struct run r = {.args = args,
+                    .p = args->pipeline,
+                    .dev = args->pipeline->dev,
+                    .err = err,
+                    .stats = &stats,
+                    .count = count,
+                    .max_batch = args->max_batch < count ? args->max_batch : count};
+    *bytes = (struct oz_run_bytes){0};
+    enum oz_status status = start(&r, tasks);
+    if (status == OZ_OK) {
+        status = measure(&r, bytes);
+    }
+    clean_up(&r, OZ_OK);
+    return status;
 }
 
 enum oz_status oz_run_generate(const struct oz_run *args, const struct oz_task *tasks,

@@ -383,18 +383,27 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
     return OZ_OK;
 }
 
-enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz_progress_fn fn,
-                                void *ctx, struct oz_error *err)
+enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_device *dev, size_t *model_bytes,
+                                struct oz_error *err)
 {
     struct oz_arena measure;
     OZ_TRY(oz_pipeline_check(p, err));
     p->dev = dev;
     oz_arena_init_measure(&measure, "model");
     OZ_TRY(load_all(p, &measure, NULL, NULL, err));
-    if (measure.used_bytes > 0) {
-        OZ_TRY(dev->alloc(dev, measure.used_bytes, &p->model_memory, err));
+    *model_bytes = measure.used_bytes;
+    return OZ_OK;
+}
+
+enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz_progress_fn fn,
+                                void *ctx, struct oz_error *err)
+{
+    size_t bytes;
+    OZ_TRY(oz_pipeline_plan(p, dev, &bytes, err));
+    if (bytes > 0) {
+        OZ_TRY(dev->alloc(dev, bytes, &p->model_memory, err));
     }
-    oz_arena_init_view(&p->model, "model", p->model_memory, measure.used_bytes, dev->host_memory);
+    oz_arena_init_view(&p->model, "model", p->model_memory, bytes, dev->host_memory);
     OZ_TRY(load_all(p, &p->model, fn, ctx, err));
     return oz_pipeline_check_files(p, err);
 }
@@ -416,6 +425,7 @@ void oz_pipeline_close(struct oz_pipeline **pipeline)
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
         oz_match_destroy(&c->match);
+        oz_arena_deinit(&c->assign_memory);
         oz_arena_deinit(&c->host);
         oz_ckpt_close(&c->ckpt);
         oz_free(c->folder);

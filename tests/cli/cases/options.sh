@@ -17,7 +17,7 @@ nearest --thread --threads
 expect 'with a value behind =' 2 '' '*no option --sead; did you mean --seed?' generate --sead=3
 expect 'far from all' 2 '' '*no option --xyzzyxyzzy; `ounce help generate` lists them all.' generate --xyzzyxyzzy
 expect 'a letter' 2 '' '*no option -z; `ounce help generate` lists them all.' generate -z
-expect 'a letter among others' 2 '' '*no option -z;*' generate -qz
+expect 'a letter among others' 2 '' '*no option -z;*' generate -vz
 expect 'one dash' 2 '' '*no option -prompt; long ones have two dashes: --prompt.' generate -prompt x
 expect 'one dash, h is not help' 2 '' '*two dashes: --height=3.' generate -height=3
 expect 'of another command' 2 '' '*--json is an option of `ounce inspect`, not of `ounce generate`.' generate --json
@@ -29,11 +29,11 @@ expect 'no value, letter' 2 '' 'ounce: -n needs a value: -n N.' generate -n
 expect 'an option as a value' 2 '' '*the option --seed follows. If that is the value, write --prompt=--seed.' \
     generate --prompt --seed 3
 expect 'a value for a flag' 2 '' '*--quiet takes no value.' generate --quiet=yes
-for option in --seed=1 --output=x.png --width=32 --negative-prompt=x --device=cpu --no-metadata --quiet; do
+for option in --seed=1 --keep=none --quantization=fp8 --allow-unmatched --output=x.png --width=32 --negative-prompt=x --device=cpu --no-metadata --quiet; do
     expect "$option twice" 2 '' "ounce: ${option%%=*} is given twice." generate "$option" "$option"
 done
 expect 'letter and long twice' 2 '' '*--num-images is given twice.' generate -n 2 --num-images 2
-expect 'quiet and verbose' 2 '' '*--quiet and --verbose exclude each other.' generate -q --verbose -p x
+expect 'quiet and verbose' 2 '' '*--quiet and --verbose exclude each other.' generate --quiet --verbose -p x
 
 # number OPTION RANGE BAD...: each bad value is refused with the range.
 number() {
