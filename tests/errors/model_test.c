@@ -181,6 +181,23 @@ static void missing_files(void **state)
     }
 }
 
+/* A clone without its large files. */
+static void lfs_pointers(void **state)
+{
+    static const char *const files[] = {"transformer/config.json",
+                                        "vae/diffusion_pytorch_model.safetensors",
+                                        "tokenizer/tokenizer.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char file[256];
+        const char *path = fresh();
+        (void)snprintf(file, sizeof file, "m/%s", files[i]);
+        scratch_remove(file);
+        scratch_text(file, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
+        is_refused(path, OZ_ERR_FORMAT, "is a Git LFS pointer, not the file itself");
+        assert_non_null(strstr(err.message, files[i]));
+    }
+}
+
 static void a_checkpoint_with_one_tensor(void **state)
 {
     static const char header[] =
