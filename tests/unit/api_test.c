@@ -191,9 +191,9 @@ static void wrong_requests(void **state)
     REFUSED(r.negative_prompt = "ab\xED\xA0\x80", "negative prompt is not valid UTF-8 at byte 2");
     REFUSED(r.width = 100, "The width is 100; it must be a multiple of 16. The nearest is 96.");
     REFUSED(r.width = 105, "The nearest is 112.");
-    REFUSED(r.height = 127, "the height is 127; it must be a multiple of 16. The nearest is 128.");
-    REFUSED(r.height = 15, "the height is 15; it must lie in 16 to");
-    REFUSED(r.height = -16, "the height is -16");
+    REFUSED(r.height = 127, "The height is 127; it must be a multiple of 16. The nearest is 128.");
+    REFUSED(r.height = 15, "The height is 15; it must lie in 16 to");
+    REFUSED(r.height = -16, "The height is -16");
     REFUSED(r.width = INT32_MIN, "The width is -2147483648");
     REFUSED(r.width = INT32_MAX, "The width is 2147483647");
     REFUSED(r.num_inference_steps = -1, "The number of steps is -1; it must lie in 1 to");
