@@ -156,7 +156,7 @@ enum oz_status oz_filemap_check(const struct oz_filemap *map, const char *path,
     }
     if (st.st_size != map->bytes) {
         return OZ_FAIL(err, OZ_ERR_IO,
-                       "%s changed while it was in use: it had %lld bytes and has %lld. Do not "
+                       "%s was changed while it was in use: it had %lld bytes and has %lld. Do not "
                        "write to a model's files while it is loaded; load it again.",
                        path, (long long)map->bytes, (long long)st.st_size);
     }
@@ -169,8 +169,8 @@ enum oz_status oz_filemap_check(const struct oz_filemap *map, const char *path,
     }
     if (modified_ns(&st) != map->modified_ns) {
         return OZ_FAIL(err, OZ_ERR_IO,
-                       "%s was written to while it was in use. Do not write to a model's files "
-                       "while it is loaded; load it again.",
+                       "%s was changed while it was in use: it was written to. Do not write to a "
+                       "model's files while it is loaded; load it again.",
                        path);
     }
     return OZ_OK;

@@ -79,13 +79,17 @@ size_t oz_utf8_whole(const char *text, size_t bytes)
 
 size_t oz_utf8_encode(uint32_t code_point, char out[4])
 {
-    utf8proc_uint8_t bytes[4];
     if (code_point > 0x10FFFF || (code_point >= 0xD800 && code_point < 0xE000)) {
         return 0;
     }
-    utf8proc_ssize_t n = utf8proc_encode_char((utf8proc_int32_t)code_point, bytes);
-    memcpy(out, bytes, (size_t)n);
-    return (size_t)n;
+    size_t n = code_point < 0x80 ? 1 : code_point < 0x800 ? 2 : code_point < 0x10000 ? 3 : 4;
+    static const unsigned char first[] = {0, 0, 0xC0, 0xE0, 0xF0};
+    for (size_t i = n - 1; i > 0; i--) {
+        out[i] = (char)(0x80 | (code_point & 0x3F));
+        code_point >>= 6;
+    }
+    out[0] = (char)(first[n] | code_point);
+    return n;
 }
 
 uint32_t oz_utf8_decode(const char *text, size_t bytes, size_t *used)

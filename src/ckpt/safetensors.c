@@ -220,9 +220,10 @@ static enum oz_status check_kind(const struct oz_ckpt_file *f, const uint8_t *he
          "is a PyTorch or zip archive; convert it to safetensors (pickles can run code and are not "
          "read)",
          OZ_ERR_UNSUPPORTED},
-        {"\x80\x02",
-         "is a Python pickle; convert it to safetensors (pickles can run code and are "
-         "not read)",
+        /* A torch.save of old: protocol 2, then its magic number; "\x80\x02" alone is also the
+         * length of a header. */
+        {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20",
+         "is a Python pickle; convert it to safetensors (pickles can run code and are not read)",
          OZ_ERR_UNSUPPORTED},
         {"<!DOCTYPE", "is a web page, not a checkpoint: the download went wrong", OZ_ERR_FORMAT},
         {"<html", "is a web page, not a checkpoint: the download went wrong", OZ_ERR_FORMAT},

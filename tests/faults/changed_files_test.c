@@ -110,7 +110,7 @@ static void do_cut_short(void)
     assert_int_equal(draw(e), OZ_OK);
     assert_int_equal(stat(scratch_path(WEIGHTS), &st), 0);
     assert_int_equal(truncate(scratch_path(WEIGHTS), st.st_size / 3), 0);
-    is_told(e, "changed while it was in use");
+    is_told(e, "was changed while it was in use");
     e = fresh();
     assert_int_equal(truncate(scratch_path(WEIGHTS), 0), 0);
     is_told(e, "and has 0. Do not write to a model's files");
@@ -122,7 +122,7 @@ static void do_longer(void)
     int fd = open(scratch_path(WEIGHTS), O_WRONLY | O_APPEND | O_CLOEXEC);
     assert_int_equal(write(fd, "x", 1), 1);
     assert_int_equal(close(fd), 0);
-    is_told(e, "changed while it was in use");
+    is_told(e, "was changed while it was in use");
 }
 
 static void do_written_to(void)
@@ -136,7 +136,7 @@ static void do_written_to(void)
     times[1].tv_sec++;
     assert_int_equal(futimens(fd, times), 0);
     assert_int_equal(close(fd), 0);
-    is_told(e, "was written to while it was in use");
+    is_told(e, "was changed while it was in use: it was written to");
 }
 
 /* Cut short and filled again between two looks: only the fault tells. */
