@@ -92,7 +92,8 @@ struct oz_act oz_exec_act_as(struct oz_exec *x, int64_t rows, int64_t cols,
                              const struct oz_act_spec *spec)
 {
     size_t bits = (size_t)oz_dtype_bits(spec->dtype) * (size_t)cols;
-    struct oz_act a = {.rows = rows, .cols = cols, .stride = cols, .spec = *spec};
+    int64_t stride = bits % 8 == 0 ? cols : cols + 1; /* rows of 4-bit codes begin at a byte */
+    struct oz_act a = {.rows = rows, .cols = cols, .stride = stride, .spec = *spec};
     a.data = oz_exec_push(x, (bits + 7) / 8 * (size_t)rows);
     for (int32_t i = 0; i < spec->scale_count; i++) {
         int64_t group = spec->scale[i].group_cols;

@@ -83,6 +83,9 @@ static inline int64_t oz_ref_grain(int64_t cols)
  * rows. */
 OZ_MUST_USE enum oz_status oz_ref_check_act(const char *op, const struct oz_act *a);
 
+/* The same for operators that take what num/act.h defines as well. */
+OZ_MUST_USE enum oz_status oz_ref_check_quantized(const char *op, const struct oz_act *a);
+
 static inline float *oz_ref_f32(const struct oz_act *a, int64_t row, int64_t col)
 {
     return (float *)a->data + row * a->stride + col;
@@ -93,10 +96,16 @@ static inline uint16_t *oz_ref_bf16(const struct oz_act *a, int64_t row, int64_t
     return (uint16_t *)a->data + row * a->stride + col;
 }
 
-/* Elements [col, col + count) of a row, to f32 and from f32. */
+/* Elements [col, col + count) of a row, to f32 from any format of oz_ref_check_quantized; from f32
+ * to F32 and BF16. */
 void oz_ref_load(const struct oz_act *a, int64_t row, int64_t col, int64_t count, float *dst);
 void oz_ref_store(const struct oz_act *a, int64_t row, int64_t col, int64_t count,
                   const float *src);
+
+/* A whole row in any format of oz_ref_check_quantized; `amax` is the largest finite magnitude of the
+ * row's sequence, for formats that need it (oz_ref_needs_amax). */
+bool oz_ref_needs_amax(const struct oz_act *a);
+void oz_ref_store_row(const struct oz_act *a, int64_t row, float amax, const float *src);
 
 /* The modulation vector of a row; NULL when absent. index NULL: row 0. */
 static inline const float *oz_ref_mod(const struct oz_mod *mod, const int32_t *index, int64_t row)

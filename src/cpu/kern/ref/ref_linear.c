@@ -84,7 +84,7 @@ enum oz_status oz_linear_f32_any_f32__scalar(const struct oz_op_ctx *ctx,
     struct layout l = lay_out(ctx->dev, a);
     int64_t n = a->residual != NULL ? a->residual->cols : a->out->cols;
     OZ_TRY(oz_ref_begin(ctx, l.total));
-    OZ_TRY(oz_ref_check_act("linear", a->x));
+    OZ_TRY(oz_ref_check_quantized("linear", a->x));
     OZ_TRY(oz_ref_check_act("linear", a->out));
     OZ_TRY(oz_ref_check_act("linear", a->residual));
     OZ_TRY(check_linear(a->w, n, a->x->cols));
