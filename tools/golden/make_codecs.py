@@ -2,9 +2,10 @@
 
     python tools/golden/make_codecs.py --out tests/golden/codecs
 
-Written into --out: codecs.safetensors. Elements: `<format>.values` f32 of every code; `<format>.from` f32 inputs and
+Written into --out: one file for each tool and elements.safetensors. Elements: `<format>.values` f32 of every code; `<format>.from` f32 inputs and
 `<format>.codes` what they become after a clamp to the finite range (ml_dtypes; PyTorch is asserted to agree where it
-has the format). Codecs: input `x` [48, 256] bf16, for each case `<codec>.<tool>[.<rule>].{codes,scales,scales2,...}`.
+has the format). Codecs: input `x` [48, 256] bf16 (in torch.safetensors), for
+each case `<codec>.<tool>[.<rule>].{codes,scales,scales2,...}`.
 4-bit codes have the even element in the low nibble, except bitsandbytes' (`bnb`), stored as it packs them.
 """
 
@@ -68,18 +69,25 @@ def elements(out):
         out[name + ".codes"] = torch.from_numpy(codes.copy())
 
 
+def hashed(shape, low, high, salt):
+    """Integers in [low, high) from a multiplicative hash of their index."""
+    i = np.arange(np.prod(shape), dtype=np.uint64) + np.uint64(salt << 20)
+    for factor in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9):
+        i = (i * np.uint64(factor)) ^ (i * np.uint64(factor) >> np.uint64(29))
+    return low + ((i >> np.uint64(24)) % np.uint64(high - low)).astype(np.int64).reshape(shape)
+
+
 def inputs():
-    """Normal numbers with rows and groups of many magnitudes; zeros; ties; one outlier; denormals."""
-    rng = np.random.default_rng(20)
-    x = rng.standard_normal((ROWS, COLS)).astype(np.float32) * 0.05
-    x *= np.exp2(rng.integers(-6, 7, (ROWS, COLS // 16, 1))).repeat(16, 2).reshape(ROWS, COLS)
+    """Roughly normal numbers with rows and groups of many magnitudes; zeros; ties; one outlier; denormals."""
+    x = sum(hashed((ROWS, COLS), -(1 << 15), 1 << 15, salt) for salt in range(4)).astype(np.float32) * 2.0**-19
+    x *= np.exp2(hashed((ROWS, COLS // 16, 1), 0, 13, 4) - 6).repeat(16, 2).reshape(ROWS, COLS).astype(np.float32)
     x[3] = 0
     x[4, 32:64] = 0
     x[5, :16] = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, 6, -0.25, -0.75, -1.25, -1.75, -2.5, -3.5, -5, -6]
-    x[6] = np.exp2(rng.integers(-20, 3, COLS))
+    x[6] = np.exp2(hashed((COLS,), 0, 23, 5) - 20)
     x[7, 100] = 30
     x[8] *= 1e-4
-    x[9, :32] = 448 * np.exp2(-rng.integers(0, 20, 32).astype(np.float32))
+    x[9, :32] = 448 * np.exp2(-hashed((32,), 0, 20, 6).astype(np.float32))
     for i, m in enumerate([1.0, 1.5, 1.5078125, 1.75, 1.7578125, 1.8125, 1.8203125, 1.9375, 1.9921875]):
         x[10 + i, :32] *= 2.0**-10  # groups whose largest is at a threshold of a rule
         x[10 + i, 7] = m
@@ -111,7 +119,7 @@ def pytorch(out, x):
     out["int8_channel_bf16.torch.scales"] = scale.float().reshape(-1)
 
 
-def torchao(out, x):
+def torchao(out, x, int8_scales):
     rules = {"ceil": ScaleCalculationMode.RCEIL, "even": ScaleCalculationMode.EVEN, "floor": ScaleCalculationMode.FLOOR}
     for name, dtype in [("mxfp8", torch.float8_e4m3fn), ("mxfp4", torch.float4_e2m1fn_x2)]:
         for rule, mode in rules.items():
@@ -123,7 +131,7 @@ def torchao(out, x):
     out["nvfp4.torchao.codes"] = codes.view(torch.uint8).reshape(ROWS, -1)
     out["nvfp4.torchao.scales"] = scales.view(torch.uint8).reshape(ROWS, -1)
     out["nvfp4.torchao.scales2"] = scale2.float().reshape(1)
-    scale = out["int8_channel.torch.scales"]
+    scale = int8_scales
     safe = torch.where(scale == 0, 1, scale)
     out["int8_channel.torchao.codes"] = quantize_affine(x.float(), (1, COLS), safe, torch.zeros_like(safe), torch.int8, -127,
                                                      127)
@@ -191,20 +199,21 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
     out = parser.parse_args().out
-    tensors = {}
-    elements(tensors)
-    x = inputs()
-    tensors["x"] = x
-    pytorch(tensors, x)
-    torchao(tensors, x)
-    compressed(tensors, x)
-    bitsandbytes(tensors, x)
     os.makedirs(out, exist_ok=True)
     tools = ["torch", "torchao", "compressed-tensors", "bitsandbytes", "ml-dtypes", "numpy"]
-    path = os.path.join(out, "codecs.safetensors")
-    save_file({k: v.contiguous().clone() for k, v in tensors.items()}, path,
-              metadata={t: version(t) for t in tools})
-    os.chmod(path, 0o644)
+    x = inputs()
+    torch_cases = {"x": x}
+    pytorch(torch_cases, x)
+    files = {"torch": torch_cases, "elements": {}, "torchao": {}, "compressed_tensors": {}, "bitsandbytes": {}}
+    elements(files["elements"])
+    torchao(files["torchao"], x, torch_cases["int8_channel.torch.scales"])
+    compressed(files["compressed_tensors"], x)
+    bitsandbytes(files["bitsandbytes"], x)
+    for name, tensors in files.items():
+        path = os.path.join(out, name + ".safetensors")
+        save_file({k: v.contiguous().clone() for k, v in tensors.items()}, path,
+                  metadata={t: version(t) for t in tools})
+        os.chmod(path, 0o644)
 
 
 if __name__ == "__main__":
