@@ -29,7 +29,6 @@ function(oz_dependency name module)
     endforeach()
 endfunction()
 
-oz_dependency(JANSSON jansson)
 oz_dependency(PCRE2 libpcre2-8)
 oz_dependency(UTF8PROC libutf8proc)
 oz_dependency(PNG libpng)

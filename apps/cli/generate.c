@@ -143,6 +143,8 @@ static enum oz_status job_open(struct job *job, struct oz_error *err)
     options.device = s->device;
     options.precision = strcmp(s->precision, "f32") == 0 ? OZ_PRECISION_F32 : OZ_PRECISION_BF16;
     options.threads = s->threads;
+    options.max_header_bytes = s->max_header_bytes;
+    options.transformer = s->transformer;
     options.max_batch = TOGETHER;
     options.log = cli_log;
     options.log_ctx = &job->verbose;

@@ -22,6 +22,9 @@
  *  - A fallible function returns enum oz_status, OZ_OK on success. With an error record it fills it
  *    (status, a message of whole sentences); the record is the last parameter and may be NULL.
  *  - ounce never exits, aborts or prints. It writes to files only where asked.
+ *  - A model's files are mapped. So that one that is cut short meanwhile is an error and no SIGBUS,
+ *    ounce installs a handler of that signal when it maps the first file; faults outside of its maps go
+ *    on to the handler that was there before.
  *  - Strings are UTF-8, zero-terminated. Strings and structs that you pass are read during the call
  *    only, unless their comment says otherwise.
  *  - Options and requests begin with struct_size and are filled by their _default macro. It tells
@@ -97,6 +100,14 @@ struct oz_engine_options {
     const char *const *ignored_layers; /* patterns of layers that stay as stored */
     const char *keep; /* layers kept by role: "standard" (NULL too), "none", "conservative" */
     int32_t allow_unmatched; /* nonzero: a pattern that matches nothing is a warning, no error */
+
+    /* Longest header of a safetensors file that is read, up to 100,000,000. 0: 16 MiB, far above any
+     * model's; a longer one is refused before memory is taken for it. */
+    int64_t max_header_bytes;
+
+    /* A checkpoint (file, .index.json or folder) to take the transformer's weights from; its config
+     * and all else are the model's. NULL or "": the model's own. */
+    const char *transformer;
 };
 
 OZ_API void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size);
@@ -221,6 +232,9 @@ struct oz_inspect_options {
     size_t struct_size;
     int32_t json;    /* nonzero: one JSON document instead of a table for people */
     int32_t tensors; /* nonzero: a line for each tensor (name, dtype, shape, bytes, consumer) */
+
+    int64_t max_header_bytes; /* as in oz_engine_options, and so is transformer */
+    const char *transformer;
 };
 OZ_API void oz_inspect_options_init(struct oz_inspect_options *options, size_t struct_size);
 #define oz_inspect_options_default(options) oz_inspect_options_init((options), sizeof *(options))

@@ -41,6 +41,17 @@ void oz_api_fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes
     memcpy(dst, &dst_bytes, sizeof dst_bytes);
 }
 
+enum oz_status oz_api_check_header_limit(int64_t bytes, struct oz_error *err)
+{
+    if (bytes < 0 || bytes > OZ_CKPT_HIGHEST_HEADER_BYTES) {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "max_header_bytes is %lld; it must lie in 1 to %lld (0: %lld).",
+                       (long long)bytes, (long long)OZ_CKPT_HIGHEST_HEADER_BYTES,
+                       (long long)OZ_CKPT_MAX_HEADER_BYTES);
+    }
+    return OZ_OK;
+}
+
 static const struct oz_engine_options engine_defaults = {
     .struct_size = sizeof engine_defaults, .device = "cpu", .precision = OZ_PRECISION_BF16};
 
@@ -86,6 +97,7 @@ static enum oz_status check_options(const struct oz_engine_options *o, struct oz
                        "A keep-list or unmatched patterns are chosen, but no quantization is asked "
                        "for.");
     }
+    OZ_TRY(oz_api_check_header_limit(o->max_header_bytes, err));
     if (o->max_batch < 0 || o->max_batch > 1024) {
         return OZ_FAIL(err, OZ_ERR_ARG, "max_batch is %d; it must lie in 1 to 1024 (0: automatic).",
                        o->max_batch);
@@ -121,7 +133,9 @@ static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_opt
     uint32_t flags = o->precision == OZ_PRECISION_F32 ? (uint32_t)OZ_DEVICE_F32 : 0;
     OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", flags, e->pool, err));
     OZ_TRY(oz_model_find(o->model, &path, err));
-    enum oz_status status = oz_pipeline_open(&e->pipeline, path, err);
+    const struct oz_pipeline_options how = {.max_header_bytes = o->max_header_bytes,
+                                            .transformer = o->transformer};
+    enum oz_status status = oz_pipeline_open(&e->pipeline, path, &how, err);
     oz_free(path);
     OZ_TRY(status);
     OZ_TRY(assign(e, o, request, err));

@@ -103,6 +103,7 @@ struct oz_qwen_image_batch {
     const struct oz_act *image_cos, *image_sin, *text_cos, *text_sin;
     const struct oz_qwen_image_mod *mod;
     const int32_t *image_mod, *text_mod; /* device [rows]: row of the modulation table */
+    int32_t mode; /* which of its activation modes each linear takes; the table's linears take 0 */
 };
 
 /* Predicts the velocity of every image row: out [image rows, patch^2 * out_channels]. */
