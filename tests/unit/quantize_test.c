@@ -24,7 +24,7 @@ static enum oz_status assign(const char *config, enum oz_keep keep)
     struct oz_request *q;
     struct oz_request_text text = {.config = config};
     oz_pipeline_close(&pipeline);
-    if (oz_pipeline_open(&pipeline, bundled(), &err) != OZ_OK ||
+    if (oz_pipeline_open(&pipeline, bundled(), NULL, &err) != OZ_OK ||
         oz_request_create(&q, &text, &err) != OZ_OK) {
         print_error("%s\n", err.message);
         fail();
@@ -120,20 +120,20 @@ static void options_of_an_engine(void **state)
     o.quantization = "mxfp4";
     o.quantization_keys = keys;
     o.quantization_key_count = 1;
-    assert_int_equal(open_with(&o), OZ_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "would quantize 72 layers"));
+    assert_int_equal(open_with(&o), OZ_OK);
+    assert_non_null(strstr(scratch_log, "Quantized 72 layers of types: attn.add_k_proj: 6"));
     assert_non_null(strstr(scratch_log, "attn.to_q: 6 (from linear: mxfp4)"));
     oz_engine_options_default(&o);
     o.quantization = "fp8";
     o.ignored_layers = ignored;
     o.ignored_layer_count = 2;
     o.keep = "none";
-    assert_int_equal(open_with(&o), OZ_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "would quantize 72 layers")); /* 90 less 3 of each block */
+    assert_int_equal(open_with(&o), OZ_OK);
+    assert_non_null(strstr(scratch_log, "Quantized 72 layers")); /* 90 less 3 of each block */
     o.ignored_layers = (const char *const[]){"img_mlp", "to_p"};
     assert_int_equal(open_with(&o), OZ_ERR_ARG);
     o.allow_unmatched = 1;
-    assert_int_equal(open_with(&o), OZ_ERR_UNSUPPORTED);
+    assert_int_equal(open_with(&o), OZ_OK);
     assert_non_null(strstr(scratch_log, "ignored_layers entry \"to_p\""));
     o.ignored_layer_count = -1;
     assert_int_equal(open_with(&o), OZ_ERR_ARG);
@@ -175,8 +175,8 @@ static void registered_methods(void **state)
     m.num_bf16_fallback_layers = 2;
     assert_int_equal(oz_method_register(&m, &err), OZ_OK);
     assert_int_equal(oz_method_register(&m, &err), OZ_ERR_ARG);
-    assert_int_equal(open_with(&o), OZ_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "would quantize 48 layers")); /* four blocks of twelve */
+    assert_int_equal(open_with(&o), OZ_OK);
+    assert_non_null(strstr(scratch_log, "Quantized 48 layers")); /* four blocks of twelve */
     assert_int_equal(assign("{\"method\":\"house_w4a8\"}", OZ_KEEP_STANDARD), OZ_OK);
     const struct oz_component *c = &pipeline->components[OZ_COMPONENT_TRANSFORMER];
     const struct oz_layer *row = oz_layer_find(&c->table, "transformer_blocks.5.attn.to_q.weight");
