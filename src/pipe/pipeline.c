@@ -366,6 +366,9 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
         OZ_TRY(oz_load_component(&(struct oz_load_args){.match = c->match,
                                                         .dev = p->dev,
                                                         .model = model,
+                                                        .assignment = c->assignment.table != NULL
+                                                                          ? &c->assignment
+                                                                          : NULL,
                                                         .progress = fn,
                                                         .progress_ctx = ctx,
                                                         .done_bytes = &done,
