@@ -65,6 +65,10 @@ void oz_ref_load(const struct oz_act *a, int64_t row, int64_t col, int64_t count
         memcpy(dst, oz_ref_f32(a, row, col), (size_t)count * sizeof *dst);
         return;
     }
+    if (a->spec.dtype != OZ_DTYPE_BF16) {
+        oz_ref_load_quantized(a, row, col, count, dst);
+        return;
+    }
     const uint16_t *src = oz_ref_bf16(a, row, col);
     for (int64_t i = 0; i < count; i++) {
         dst[i] = oz_bf16_to_f32(src[i]);
@@ -107,7 +111,8 @@ enum oz_status oz_ref_check_param(const char *op, const struct oz_param *p, int6
         return OZ_ERR_INTERNAL;
     }
     for (int plane = OZ_PLANE_FIRST_SIDE; plane < OZ_PLANE_COUNT; plane++) {
-        if (w->planes[plane].present) {
+        bool producers = plane == OZ_PLANE_SMOOTH || plane == OZ_PLANE_INPUT_SCALE;
+        if (w->planes[plane].present && !producers) {
             oz_log(OZ_LOG_ERROR, "dispatch",
                    "%s: %s has side plane %d, which the reference kernels do not apply.", op,
                    p->name, plane);
