@@ -8,7 +8,8 @@ bool oz_int8_product(const struct oz_act_spec *x, const struct oz_weight *w)
     const struct oz_plane_spec *scales;
     if (w->codec == NULL || x->dtype != OZ_DTYPE_I8 || x->scale_count != 1 ||
         x->scale[0].group_cols != 0 || x->scale[0].dtype != OZ_DTYPE_F32 ||
-        x->static_scale != NULL || x->scale[0].layout != OZ_SCALE_ROWS || w->codec->plane_count != 2 || w->cols >= MOST_DEPTH) {
+        x->static_scale != NULL || x->scale[0].layout != OZ_SCALE_ROWS ||
+        w->codec->plane_count != 2 || w->cols >= MOST_DEPTH) {
         return false;
     }
     codes = oz_codec_plane(w->codec, OZ_PLANE_CODES);

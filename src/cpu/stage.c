@@ -102,7 +102,7 @@ enum oz_status oz_stage_run(const struct oz_op_ctx *ctx, enum oz_op op, const vo
     }
     OZ_TRY(oz_ref_begin(ctx, s.total));
     for (int i = 0; i < s.count; i++) {
-        OZ_TRY(oz_ref_check_rows(oz_cpu_op_name(op), s.out[i]));
+        OZ_TRY(oz_ref_check_quantized(oz_cpu_op_name(op), s.out[i]));
         s.rows[i].data = oz_ref_at(ctx, s.offsets[i]);
     }
     inner.scratch = oz_ref_at(ctx, s.total);

@@ -91,9 +91,10 @@ struct oz_act oz_exec_act(struct oz_exec *x, int64_t rows, int64_t cols)
 struct oz_act oz_exec_act_as(struct oz_exec *x, int64_t rows, int64_t cols,
                              const struct oz_act_spec *spec)
 {
-    int64_t stride = spec->dtype == OZ_DTYPE_F4 ? (cols + 1) / 2 * 2 : cols; /* rows of whole bytes */
+    size_t bits = (size_t)oz_dtype_bits(spec->dtype) * (size_t)cols;
+    int64_t stride = bits % 8 == 0 ? cols : cols + 1; /* rows of 4-bit codes begin at a byte */
     struct oz_act a = {.rows = rows, .cols = cols, .stride = stride, .spec = *spec};
-    a.data = oz_exec_push(x, (size_t)(stride * oz_dtype_bits(spec->dtype) / 8) * (size_t)rows);
+    a.data = oz_exec_push(x, (bits + 7) / 8 * (size_t)rows);
     for (int32_t i = 0; i < spec->scale_count; i++) {
         int64_t group = spec->scale[i].group_cols;
         size_t groups = group > 0 ? (size_t)((cols + group - 1) / group) : 1;

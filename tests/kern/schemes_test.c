@@ -470,9 +470,10 @@ static void check_experts(const char *codec, enum oz_act_mode act)
                 kern_set(h, 0, i, kern_fn(OZ_FN_SILU, gate) * factor);
             }
             struct oz_act *q = quantized(1, f, &down->acts[0]);
-            assert_int_equal(kern_run_once(1, OZ_OP_ACT_QUANT,
-                                           &(struct oz_act_quant_args){.x = h, .out = q, .rows = 1}),
-                             OZ_OK);
+            assert_int_equal(
+                kern_run_once(1, OZ_OP_ACT_QUANT,
+                              &(struct oz_act_quant_args){.x = h, .out = q, .rows = 1}),
+                OZ_OK);
             for (int64_t c = 0; c < d; c++) {
                 for (int64_t i = 0; i < f; i++) {
                     double term =

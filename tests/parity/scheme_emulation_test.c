@@ -100,7 +100,9 @@ static int setup(void **state)
     require(oz_pipeline_load(pipeline, device, NULL, NULL, &err), &err);
     require(oz_ckpt_open(&reference, OZ_TEST_DIR "/parity/reference.safetensors", NULL, &err),
             &err);
-    require(oz_json_parse_file(&golden, OZ_TEST_DIR "/golden/schemes/emulation.json", 1 << 20, &err), &err);
+    require(
+        oz_json_parse_file(&golden, OZ_TEST_DIR "/golden/schemes/emulation.json", 1 << 20, &err),
+        &err);
     read_cases();
     return 0;
 }
@@ -159,9 +161,8 @@ static uint8_t *place_planes(struct oz_weight *w)
         struct oz_plane_view *v = &w->planes[i];
         if (v->present) {
             int64_t bytes;
-            assert_int_equal(oz_weight_plane_bytes(w, (enum oz_plane)i, &bytes,
-                                                   &v->row_stride_bytes),
-                             OZ_OK);
+            assert_int_equal(
+                oz_weight_plane_bytes(w, (enum oz_plane)i, &bytes, &v->row_stride_bytes), OZ_OK);
             v->data = next;
             v->bytes = v->slice_stride_bytes = bytes;
             next += (bytes + 63) / 64 * 64;

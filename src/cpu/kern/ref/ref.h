@@ -91,12 +91,12 @@ static inline bool oz_ref_is_plain(const struct oz_act_spec *s)
  * rows. */
 OZ_MUST_USE enum oz_status oz_ref_check_act(const char *op, const struct oz_act *a);
 
+/* The same for operators that take what num/act.h defines as well, and smoothing. */
+OZ_MUST_USE enum oz_status oz_ref_check_quantized(const char *op, const struct oz_act *a);
+
 /* Why rows in this format are neither written by act_quant nor read by linear and experts, as a
  * phrase, or NULL. */
 const char *oz_ref_act_problem(const struct oz_act_spec *spec);
-
-/* The same as a status and a log line; NULL is fine. */
-OZ_MUST_USE enum oz_status oz_ref_check_rows(const char *op, const struct oz_act *a);
 
 static inline float *oz_ref_f32(const struct oz_act *a, int64_t row, int64_t col)
 {
@@ -108,24 +108,22 @@ static inline uint16_t *oz_ref_bf16(const struct oz_act *a, int64_t row, int64_t
     return (uint16_t *)a->data + row * a->stride + col;
 }
 
-/* Elements [col, col + count) of a row, to f32 (any format) and from f32 (plain ones). */
+/* Elements [col, col + count) of a row, to f32 from any format of oz_ref_check_quantized; from f32
+ * to F32 and BF16. */
 void oz_ref_load(const struct oz_act *a, int64_t row, int64_t col, int64_t count, float *dst);
 void oz_ref_store(const struct oz_act *a, int64_t row, int64_t col, int64_t count,
                   const float *src);
 
-/* Does the format have a scale over all rows of a sequence? */
-bool oz_ref_spans_sequence(const struct oz_act_spec *spec);
+/* A whole row in any format of oz_ref_check_quantized, smoothed already; `amax` is the largest finite
+ * magnitude of the row's sequence, for formats that need it (oz_ref_needs_amax). */
+bool oz_ref_needs_amax(const struct oz_act *a);
+void oz_ref_store_row(const struct oz_act *a, int64_t row, float amax, const float *src);
 
-/* Largest magnitude of a row of f32 values, as the format will see them (smoothed). */
-float oz_ref_row_amax(const struct oz_act_spec *spec, const float *x, int64_t cols);
+/* Divides a row by the format's smoothing vector, where it has one. */
+void oz_ref_smooth(const struct oz_act_spec *spec, float *row, int64_t cols);
 
-/* Writes a row of f32 values in a's format, scales and all. x is changed. sequence_amax: over all rows
- * of the sequence, where a scale spans it. */
-void oz_ref_quantize(const struct oz_act *a, int64_t row, float *x, float sequence_amax);
-
-/* oz_ref_load of a quantized format. */
-void oz_ref_load_quantized(const struct oz_act *a, int64_t row, int64_t col, int64_t count,
-                           float *dst);
+/* Largest finite magnitude of a row. */
+float oz_ref_amax(const float *row, int64_t cols);
 
 /* The modulation vector of a row; NULL when absent. index NULL: row 0. */
 static inline const float *oz_ref_mod(const struct oz_mod *mod, const int32_t *index, int64_t row)

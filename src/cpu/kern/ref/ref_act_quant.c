@@ -1,34 +1,39 @@
-/*
- * act_quant: rows copied, gathered, scattered, and quantized. What a row's numbers become is
- * num/act.h's. A scale over a sequence is found first, over all rows of the sequence.
- */
+/* act_quant: rows copied, gathered, scattered, between F32 and BF16, and quantized. */
 #include "cpu/kern/ref/ref.h"
 
-/* A plain row passes through f32 in pieces of this size. */
+/* A row passes through f32 in pieces of this size where its format allows. */
 #define PIECE 256
 
-struct layout {
-    size_t amax, rows, total;
-};
-
-struct job {
+struct run {
     const struct oz_act_quant_args *a;
-    float *amax; /* [rows of x], of each row, then of its sequence; NULL: no scale spans more */
-    float *rows; /* [threads, cols] */
+    float *rows; /* [threads, cols]: whole rows in f32 */
+    float *amax; /* [sequences]; [rows of x] without sequences */
 };
 
-static bool quantizes(const struct oz_act_quant_args *a)
+struct layout {
+    size_t rows, amax, total;
+};
+
+static bool is_quantized(const struct oz_act *a)
 {
-    return !oz_ref_is_plain(&a->out->spec);
+    return !oz_ref_is_plain(&a->spec); /* a smoothing vector alone needs whole rows too */
+}
+
+static int64_t sequence_count(const struct oz_act_quant_args *a)
+{
+    return a->sequences != NULL ? a->sequences->count : a->x->rows;
 }
 
 static struct layout lay_out(const struct oz_device *dev, const struct oz_act_quant_args *a)
 {
     struct layout l = {0};
-    bool whole = oz_ref_spans_sequence(&a->out->spec);
-    l.amax = oz_ref_reserve(&l.total, whole ? a->x->rows : 0, sizeof(float));
-    l.rows = oz_ref_reserve(
-        &l.total, quantizes(a) ? oz_ref_times(oz_ref_threads(dev), a->x->cols) : 0, sizeof(float));
+    if (is_quantized(a->out)) {
+        l.rows =
+            oz_ref_reserve(&l.total, oz_ref_times(oz_ref_threads(dev), a->x->cols), sizeof(float));
+        if (oz_ref_needs_amax(a->out)) {
+            l.amax = oz_ref_reserve(&l.total, sequence_count(a), sizeof(float));
+        }
+    }
     return l;
 }
 
@@ -54,65 +59,82 @@ static void copy_row(const struct oz_act *x, int64_t from, const struct oz_act *
     }
 }
 
-static void run_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
-{
-    const struct job *job = ctx;
-    const struct oz_act_quant_args *a = job->a;
-    float *row = job->rows + thread * a->x->cols;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t from = a->x_rows != NULL ? a->x_rows[i] : i;
-        int64_t to = a->out_rows != NULL ? a->out_rows[i] : i;
-        if (!quantizes(a)) {
-            copy_row(a->x, from, a->out, to);
-            continue;
-        }
-        oz_ref_load(a->x, from, 0, a->x->cols, row);
-        oz_ref_quantize(a->out, to, row, job->amax != NULL ? job->amax[from] : 0);
-    }
-}
+/* ---- quantizing ---- */
 
 static void find_amax(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
-    const struct job *job = ctx;
-    const struct oz_act_quant_args *a = job->a;
-    float *row = job->rows + thread * a->x->cols;
-    for (int64_t r = begin; r < end; r++) {
-        oz_ref_load(a->x, r, 0, a->x->cols, row);
-        job->amax[r] = oz_ref_row_amax(&a->out->spec, row, a->x->cols);
+    const struct run *run = ctx;
+    const struct oz_act *x = run->a->x;
+    const struct oz_ragged *sequences = run->a->sequences;
+    float *row = run->rows + thread * x->cols;
+    for (int64_t s = begin; s < end; s++) {
+        int64_t last = sequences != NULL ? sequences->offsets[s + 1] : s + 1;
+        float amax = 0;
+        for (int64_t r = sequences != NULL ? sequences->offsets[s] : s; r < last; r++) {
+            oz_ref_load(x, r, 0, x->cols, row);
+            oz_ref_smooth(&run->a->out->spec, row, x->cols);
+            float part = oz_ref_amax(row, x->cols);
+            amax = part > amax ? part : amax;
+        }
+        run->amax[s] = amax;
     }
 }
 
-/* From amax of each row to that of its sequence. Without sequences each row is one. */
-static void join_sequences(const struct job *job)
+static int64_t sequence_of(const struct oz_ragged *sequences, int64_t row)
 {
-    const struct oz_ragged *s = job->a->sequences;
-    for (int32_t i = 0; s != NULL && i < s->count; i++) {
-        float most = 0;
-        for (int64_t r = s->offsets[i]; r < s->offsets[i + 1]; r++) {
-            most = job->amax[r] > most ? job->amax[r] : most;
+    if (sequences == NULL) {
+        return row;
+    }
+    int64_t low = 0;
+    int64_t high = sequences->count;
+    while (low + 1 < high) { /* offsets[low] <= row < offsets[high] */
+        int64_t middle = (low + high) / 2;
+        if (sequences->offsets[middle] <= row) {
+            low = middle;
+        } else {
+            high = middle;
         }
-        for (int64_t r = s->offsets[i]; r < s->offsets[i + 1]; r++) {
-            job->amax[r] = most;
+    }
+    return low;
+}
+
+static void run_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const struct run *run = ctx;
+    const struct oz_act_quant_args *a = run->a;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t from = a->x_rows != NULL ? a->x_rows[i] : i;
+        int64_t to = a->out_rows != NULL ? a->out_rows[i] : i;
+        if (run->rows == NULL) {
+            copy_row(a->x, from, a->out, to);
+            continue;
         }
+        float *row = run->rows + thread * a->x->cols;
+        oz_ref_load(a->x, from, 0, a->x->cols, row);
+        oz_ref_smooth(&a->out->spec, row, a->x->cols);
+        oz_ref_store_row(a->out, to,
+                         run->amax != NULL ? run->amax[sequence_of(a->sequences, from)] : 0, row);
     }
 }
 
-enum oz_status oz_act_quant_f32_any__scalar(const struct oz_op_ctx *ctx,
-                                            const struct oz_act_quant_args *a)
+enum oz_status oz_act_quant_any__scalar(const struct oz_op_ctx *ctx,
+                                        const struct oz_act_quant_args *a)
 {
     struct layout l = lay_out(ctx->dev, a);
-    struct job job = {.a = a, .rows = oz_ref_at(ctx, l.rows)};
     OZ_TRY(oz_ref_begin(ctx, l.total));
     OZ_TRY(oz_ref_check_act("act_quant", a->x));
-    OZ_TRY(oz_ref_check_rows("act_quant", a->out));
+    OZ_TRY(oz_ref_check_quantized("act_quant", a->out));
+    struct run run = {.a = a};
+    if (is_quantized(a->out)) {
+        run.rows = oz_ref_at(ctx, l.rows);
+        run.amax = oz_ref_needs_amax(a->out) ? oz_ref_at(ctx, l.amax) : NULL;
+    }
     if (a->x->cols == 0) {
         return OZ_OK;
     }
-    if (oz_ref_spans_sequence(&a->out->spec)) {
-        job.amax = oz_ref_at(ctx, l.amax);
-        oz_pool_for(ctx->dev->pool, a->x->rows, oz_ref_grain(a->x->cols), find_amax, &job);
-        join_sequences(&job);
+    if (run.amax != NULL) {
+        oz_pool_for(ctx->dev->pool, sequence_count(a), 1, find_amax, &run);
     }
-    oz_pool_for(ctx->dev->pool, a->rows, oz_ref_grain(a->x->cols), run_rows, &job);
+    oz_pool_for(ctx->dev->pool, a->rows, oz_ref_grain(a->x->cols), run_rows, &run);
     return OZ_OK;
 }

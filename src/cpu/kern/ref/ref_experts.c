@@ -177,9 +177,8 @@ static void glu_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
             row[i] = a->hidden.dtype == OZ_DTYPE_BF16 ? oz_bf16_to_f32(oz_f32_to_bf16(h)) : h;
         }
         if (job->l.quantizes) {
-            oz_ref_quantize(&job->hidden, r, row,
-                            oz_ref_spans_sequence(&a->hidden) ? oz_ref_row_amax(&a->hidden, row, f)
-                                                              : 0);
+            oz_ref_smooth(&a->hidden, row, f);
+            oz_ref_store_row(&job->hidden, r, oz_ref_amax(row, f), row);
         }
     }
 }
@@ -261,9 +260,9 @@ static void run_piece(struct job *job, struct oz_pool *pool, float *product)
 
 static enum oz_status check_args(const struct oz_experts_args *a, const struct layout *l)
 {
-    OZ_TRY(oz_ref_check_rows("experts", a->x));
+    OZ_TRY(oz_ref_check_quantized("experts", a->x));
     OZ_TRY(oz_ref_check_act("experts", a->out));
-    OZ_TRY(oz_ref_check_rows("experts", &(struct oz_act){.spec = a->hidden}));
+    OZ_TRY(oz_ref_check_quantized("experts", &(struct oz_act){.spec = a->hidden}));
     OZ_TRY(oz_ref_check_param("experts", a->up, l->experts, l->wide, a->x->cols));
     OZ_TRY(oz_ref_check_param("experts", a->down, l->experts, a->out->cols, l->hidden));
     OZ_TRY(oz_ref_check_param("experts", oz_ref_param(a->up_bias), 1, l->experts, l->wide));

@@ -92,7 +92,7 @@ static enum oz_status check_linear(const struct oz_linear *w, int64_t n, int64_t
 static enum oz_status check_args(const struct oz_linear_args *a, const struct layout *l)
 {
     int64_t n = a->residual != NULL ? a->residual->cols : a->out->cols;
-    OZ_TRY(oz_ref_check_rows("linear", a->x));
+    OZ_TRY(oz_ref_check_quantized("linear", a->x));
     OZ_TRY(oz_ref_check_act("linear", a->out));
     OZ_TRY(oz_ref_check_act("linear", a->residual));
     OZ_TRY(check_linear(a->w, n, a->x->cols));
