@@ -526,6 +526,36 @@ static void plans(void **state)
     p->acts[0].rotate_cols = 0;
     request.use = OZ_USE_CONV;
     assert_int_equal(dev->ops->plan_param(dev, p, &request, &answer, &err), OZ_ERR_UNSUPPORTED);
+    request.use = OZ_USE_LINEAR;
+    p->weight.planes[OZ_PLANE_LOW_RANK_A].present = true;
+    assert_int_equal(dev->ops->plan_param(dev, p, &request, &answer, &err), OZ_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "low-rank"));
+}
+
+/* What a scheme makes of a parameter: modes in order, smoothing from the weight's own plane, and no
+ * static scale out of nothing. */
+static void schemes_to_formats(void **state)
+{
+    static const float smooth[64] = {1};
+    struct oz_error err;
+    struct oz_param *p = coded("mxfp4", 1, 8, 64, OZ_ACT_NONE, smooth, NULL);
+    struct oz_scheme scheme = {.name = "mxfp4",
+                               .codec = oz_codec_find("mxfp4"),
+                               .act_exponent_rule = OZ_EXPONENT_FLOOR,
+                               .mode_count = 2,
+                               .acts = {OZ_ACT_MXFP4, OZ_ACT_INT8_TOKEN}};
+    assert_int_equal(oz_param_set_acts(p, &scheme, &err), OZ_OK);
+    assert_int_equal(p->act_count, 2);
+    assert_int_equal(p->acts[0].dtype, OZ_DTYPE_F4);
+    assert_int_equal(p->acts[0].exponent_rule, OZ_EXPONENT_FLOOR);
+    assert_ptr_equal(p->acts[0].smooth, smooth);
+    assert_int_equal(p->acts[1].dtype, OZ_DTYPE_I8);
+    assert_int_equal(p->acts[1].exponent_rule, OZ_EXPONENT_DEFAULT);
+    assert_int_equal(oz_param_mode(p, 1), 1);
+    scheme.acts[1] = OZ_ACT_FP8_STATIC;
+    assert_int_equal(oz_param_set_acts(p, &scheme, &err), OZ_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "input_scale"));
+    assert_int_equal(oz_param_mode(p, 1), 0);
 }
 
 int main(void)
@@ -540,6 +570,7 @@ int main(void)
         KERN_TEST(sequences_are_independent),
         KERN_TEST(experts),
         KERN_TEST(plans),
+        KERN_TEST(schemes_to_formats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
