@@ -140,6 +140,8 @@ enum oz_status oz_gemm_decode_linear(const struct oz_op_ctx *ctx, const struct o
     OZ_TRY(oz_ref_check_param("linear", &a->w->w, 1, n, a->x->cols));
     OZ_TRY(oz_ref_check_param("linear", a->up != NULL ? &a->up->w : NULL, 1, n, a->x->cols));
     OZ_TRY(oz_ref_check_quantized("linear", a->x));
+    OZ_TRY(oz_ref_check_smooth("linear", &a->x->spec, &a->w->w));
+    OZ_TRY(oz_ref_check_smooth("linear", &a->x->spec, a->up != NULL ? &a->up->w : NULL));
     if (l.int8) {
         oz_int8_scales(&a->w->w.weight, 0, 0, n, scales);
     }

@@ -252,6 +252,42 @@ static void check_linear(const char *codec, enum oz_act_mode act, int64_t m, int
     kern_forget();
 }
 
+/* Rows divided by the weight's own vector are taken, any others refused. */
+static void smoothing(void **state)
+{
+    float *smooth = kern_floats(96, 1);
+    for (int c = 0; c < 96; c++) {
+        smooth[c] = fabsf(smooth[c]) + 0.5F;
+    }
+    for (int act = OZ_ACT_NONE; act < OZ_ACT_MODE_COUNT; act += OZ_ACT_INT8_TOKEN) {
+        struct oz_linear w = {
+            .w = *coded("fp8_channel", 1, 20, 96, (enum oz_act_mode)act, smooth, NULL)};
+        kern_pack(&w.w, OZ_USE_LINEAR);
+        struct oz_act *rows = kern_act(4, 96, 0, OZ_DTYPE_F32, 1);
+        struct oz_act *x = quantize(rows, &w.w.acts[0], NULL);
+        struct oz_act *out = kern_out(4, 20, 0, OZ_DTYPE_F32);
+        struct oz_linear_args a = {.x = x, .w = &w, .out = out};
+        kern_run(OZ_OP_LINEAR, &a);
+        for (int64_t r = 0; r < 4; r++) {
+            for (int64_t c = 0; c < 20; c++) {
+                double y = 0;
+                double magnitudes = 0;
+                for (int64_t i = 0; i < 96; i++) {
+                    double term = value_at(x, r, i) * weight_at(&w.w, 0, c, i);
+                    y += term;
+                    magnitudes += fabs(term);
+                }
+                kern_near("smoothed", out, r, c, y, kern_sum_bound(96 + 3, magnitudes));
+            }
+        }
+        x->spec.smooth = NULL;
+        assert_int_equal(kern_run_once(1, OZ_OP_LINEAR, &a), OZ_ERR_UNSUPPORTED);
+        x->spec.smooth = smooth;
+        w.w.weight.planes[OZ_PLANE_SMOOTH].present = false;
+        assert_int_equal(kern_run_once(1, OZ_OP_LINEAR, &a), OZ_ERR_UNSUPPORTED);
+    }
+}
+
 static void linear_is_the_sum(void **state)
 {
     for (size_t i = 0; i < CODECS; i++) {
@@ -563,6 +599,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         KERN_TEST(act_quant_is_near),
         KERN_TEST(linear_is_the_sum),
+        KERN_TEST(smoothing),
         KERN_TEST(wide_linear),
         KERN_TEST(int8_is_exact),
         KERN_TEST(producers),

@@ -145,6 +145,11 @@ static inline const struct oz_param *oz_ref_param(const struct oz_param *p)
 OZ_MUST_USE enum oz_status oz_ref_check_param(const char *op, const struct oz_param *p,
                                               int64_t slices, int64_t rows, int64_t cols);
 
+/* OZ_ERR_UNSUPPORTED unless rows in this format were smoothed with the weight's vector, or neither
+ * has one. NULL is fine. */
+OZ_MUST_USE enum oz_status oz_ref_check_smooth(const char *op, const struct oz_act_spec *rows,
+                                               const struct oz_param *p);
+
 /* A vector [1, n] decoded to dst; returns dst, or NULL when the parameter is absent. */
 const float *oz_ref_vector(const struct oz_param *p, int64_t n, float *dst);
 

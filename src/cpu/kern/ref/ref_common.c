@@ -231,6 +231,23 @@ enum oz_status oz_ref_check_param(const char *op, const struct oz_param *p, int6
     return OZ_OK;
 }
 
+enum oz_status oz_ref_check_smooth(const char *op, const struct oz_act_spec *rows,
+                                   const struct oz_param *p)
+{
+    if (p == NULL) {
+        return OZ_OK;
+    }
+    const struct oz_plane_view *v = &p->weight.planes[OZ_PLANE_SMOOTH];
+    const void *wanted = v->present ? v->data : NULL;
+    if (rows->smooth == wanted && (wanted != NULL || !v->present)) {
+        return OZ_OK;
+    }
+    oz_log(OZ_LOG_ERROR, "dispatch", "%s: %s %s.", op, p->name,
+           v->present ? "has a smoothing vector by which its input was not divided"
+                      : "has no smoothing vector, and its input was divided by one");
+    return OZ_ERR_UNSUPPORTED;
+}
+
 const float *oz_ref_vector(const struct oz_param *p, int64_t n, float *dst)
 {
     if (p == NULL || p->name == NULL) {

@@ -263,6 +263,8 @@ static enum oz_status check_args(const struct oz_experts_args *a, const struct l
     OZ_TRY(oz_ref_check_quantized("experts", a->x));
     OZ_TRY(oz_ref_check_act("experts", a->out));
     OZ_TRY(oz_ref_check_quantized("experts", &(struct oz_act){.spec = a->hidden}));
+    OZ_TRY(oz_ref_check_smooth("experts", &a->x->spec, a->up));
+    OZ_TRY(oz_ref_check_smooth("experts", &a->hidden, a->down));
     OZ_TRY(oz_ref_check_param("experts", a->up, l->experts, l->wide, a->x->cols));
     OZ_TRY(oz_ref_check_param("experts", a->down, l->experts, a->out->cols, l->hidden));
     OZ_TRY(oz_ref_check_param("experts", oz_ref_param(a->up_bias), 1, l->experts, l->wide));

@@ -97,6 +97,8 @@ static enum oz_status check_args(const struct oz_linear_args *a, const struct la
     OZ_TRY(oz_ref_check_act("linear", a->residual));
     OZ_TRY(check_linear(a->w, n, a->x->cols));
     OZ_TRY(check_linear(a->up, n, a->x->cols));
+    OZ_TRY(oz_ref_check_smooth("linear", &a->x->spec, &a->w->w));
+    OZ_TRY(oz_ref_check_smooth("linear", &a->x->spec, a->up != NULL ? &a->up->w : NULL));
     if (a->up != NULL && oz_int8_product(&a->x->spec, &a->up->w.weight) != l->int8) {
         oz_log(OZ_LOG_ERROR, "dispatch", "linear: %s and %s are stored in different formats.",
                a->w->w.name, a->up->w.name);
