@@ -499,7 +499,23 @@ struct oz_plan_answer {
     const struct oz_param_plan *plan;
     const char *kernel; /* its name */
     size_t packed_bytes;
+    int32_t band_rows; /* pack_band takes bands that begin at multiples of it; 0: any */
     struct oz_act_spec wants;
+};
+
+/*
+ * A faster form of a codec's observe and encode, of rows as a file stores them: to the same bytes.
+ * src: [rows, w->cols] of the dtype that it was found for, `stride` elements apart; the rest as in
+ * num/codec.h. False: there is something here that it leaves to the codec (NaN, infinity, a short
+ * tail that it does not know); what it wrote is then undefined, and state as it was. Any thread.
+ */
+struct oz_encoder {
+    const char *name; /* oz_encode_<stored>_<codec>__<tier> */
+    bool (*observe)(const struct oz_weight *w, int64_t row0, const void *src, int64_t rows,
+                    int64_t stride,
+                    struct oz_encode_state *state); /* NULL: the codec has no pass */
+    bool (*encode)(struct oz_weight *w, int64_t slice, int64_t row0, const void *src, int64_t rows,
+                   int64_t stride, struct oz_encode_state *state);
 };
 
 /* What a running operator gets besides its arguments. */
@@ -530,11 +546,16 @@ struct oz_op_table {
                                              const struct oz_plan_request *request,
                                              struct oz_plan_answer *answer, struct oz_error *err);
     /* Packs rows [row0, row0 + rows) of a slice from `band` (host memory, the weight's codec) into
-     * param->packed, its final place. Bands may come in any order, whole scopes each. */
+     * param->packed, its final place. Bands may come in any order, whole scopes each, from multiples
+     * of the plan's band_rows. `band` has the whole weight's shape and is addressed as the whole
+     * would be; only the cells of those rows need be there. */
     OZ_MUST_USE enum oz_status (*pack_band)(struct oz_device *dev, struct oz_queue *queue,
                                             struct oz_param *param, int64_t slice, int64_t row0,
                                             int64_t rows, const struct oz_weight *band,
                                             struct oz_error *err);
+    /* How the host makes a codec's cells fast from elements of `stored`; NULL: as the codec does. */
+    const struct oz_encoder *(*find_encoder)(const struct oz_device *dev,
+                                             const struct oz_codec *codec, enum oz_dtype stored);
 
 #define OZ_OP_MEMBER(id, name, args) \
     OZ_MUST_USE enum oz_status (*name)(const struct oz_op_ctx *ctx, const args *a);

@@ -52,6 +52,11 @@ static bool begin(struct oz_exec *x, enum oz_op op, const void *args, const char
         oz_exec_reset(x, c->mark);
         return false;
     }
+    if (x->stop != NULL && x->stop(x->stop_ctx)) {
+        oz_exec_reset(x, c->mark);
+        oz_exec_fail(x, OZ_ERR_CANCELLED, "Interrupted; nothing was written.");
+        return false;
+    }
     c->ctx = (struct oz_op_ctx){
         .dev = x->dev, .queue = x->queue, .scratch = scratch, .scratch_bytes = bytes};
     c->start = oz_clock_seconds();

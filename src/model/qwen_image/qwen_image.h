@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "ops/exec.h"
+#include "quant/assign.h"
 #include "quant/layer.h"
 
 #define OZ_QWEN_IMAGE_TIME_DIM 256
@@ -65,6 +66,12 @@ struct oz_grid {
 void oz_qwen_image_rope(const struct oz_qwen_image_config *c, const struct oz_grid *grids,
                         int32_t grid_count, int64_t text_rows, float *image_cos, float *image_sin,
                         float *text_cos, float *text_sin);
+
+/* ---- quantization ---- */
+
+/* What is known of the layers' sensitivity. */
+extern const struct oz_advice oz_qwen_image_advice[];
+extern const int32_t oz_qwen_image_advice_count;
 
 /* ---- modulation ---- */
 
