@@ -95,7 +95,7 @@ static int setup(void **state)
     require(oz_pool_create(&pool, 0, &err), &err);
     require(oz_device_open(&device, "cpu", OZ_DEVICE_F32, pool, &err), &err);
     require(oz_model_find(NULL, &path, &err), &err);
-    require(oz_pipeline_open(&pipeline, path, &err), &err);
+    require(oz_pipeline_open(&pipeline, path, NULL, &err), &err);
     oz_free(path);
     require(oz_pipeline_load(pipeline, device, NULL, NULL, &err), &err);
     require(oz_ckpt_open(&reference, OZ_TEST_DIR "/parity/reference.safetensors", NULL, &err),
