@@ -76,6 +76,17 @@ static double weight_at(const struct oz_param *p, int64_t slice, int64_t row, in
     return v;
 }
 
+/* All of a weight's first slice, row by row. */
+static float *decoded(const struct oz_param *p)
+{
+    const struct oz_weight *w = &p->weight;
+    float *values = kern_floats(w->rows * w->cols, 0);
+    for (int64_t r = 0; r < w->rows; r++) {
+        w->codec->decode(w, 0, r, 0, w->cols, values + r * w->cols);
+    }
+    return values;
+}
+
 static int64_t groups_of(const struct oz_act *a, int i)
 {
     int64_t group = a->spec.scale[i].group_cols;
@@ -220,14 +231,19 @@ static void check_linear(const char *codec, enum oz_act_mode act, int64_t m, int
         kern_output(sum->data);
     }
     kern_run(OZ_OP_LINEAR, &a);
+    const float *values[2] = {decoded(&w.w), decoded(&second.w)};
+    double *line = (double *)kern_array((size_t)k * sizeof *line);
     for (int64_t r = 0; r < m; r++) {
+        for (int64_t i = 0; i < k; i++) {
+            line[i] = value_at(x, r, i);
+        }
         for (int64_t c = 0; c < n; c++) {
             double y[2] = {0};
             double bound[2];
             for (int j = 0; j < 1 + up; j++) {
                 double magnitudes = 0;
                 for (int64_t i = 0; i < k; i++) {
-                    double term = value_at(x, r, i) * weight_at(j ? &second.w : &w.w, 0, c, i);
+                    double term = line[i] * values[j][c * k + i];
                     y[j] += term;
                     magnitudes += fabs(term);
                 }
