@@ -57,9 +57,10 @@ struct oz_act_spec oz_act_spec_f32(void)
 bool oz_act_spec_equal(const struct oz_act_spec *a, const struct oz_act_spec *b)
 {
     if (a->dtype != b->dtype || a->scale_count != b->scale_count ||
-        a->exponent_rule != b->exponent_rule || a->smooth != b->smooth ||
-        a->rotate_cols != b->rotate_cols || a->static_scale != b->static_scale ||
-        a->static_offset != b->static_offset || a->low_rank_a != b->low_rank_a) {
+        a->exponent_rule != b->exponent_rule || a->second_by_row != b->second_by_row ||
+        a->smooth != b->smooth || a->rotate_cols != b->rotate_cols ||
+        a->static_scale != b->static_scale || a->static_offset != b->static_offset ||
+        a->low_rank_a != b->low_rank_a) {
         return false;
     }
     for (int32_t i = 0; i < a->scale_count; i++) {

@@ -1,6 +1,5 @@
 /* act_quant: rows copied, gathered, scattered, between F32 and BF16, and quantized. */
 #include "cpu/kern/ref/ref.h"
-#include "num/group.h"
 
 /* A row passes through f32 in pieces of this size where its format allows. */
 #define PIECE 256
@@ -17,12 +16,18 @@ struct layout {
 
 static bool is_quantized(const struct oz_act *a)
 {
-    return a->spec.dtype != OZ_DTYPE_F32 && a->spec.dtype != OZ_DTYPE_BF16;
+    return !oz_ref_is_plain(&a->spec); /* a smoothing vector alone needs whole rows too */
+}
+
+/* The sequences that a second scale spans; NULL: each row is one. */
+static const struct oz_ragged *sequences_of(const struct oz_act_quant_args *a)
+{
+    return a->out->spec.second_by_row ? NULL : a->sequences;
 }
 
 static int64_t sequence_count(const struct oz_act_quant_args *a)
 {
-    return a->sequences != NULL ? a->sequences->count : a->x->rows;
+    return sequences_of(a) != NULL ? sequences_of(a)->count : a->x->rows;
 }
 
 static struct layout lay_out(const struct oz_device *dev, const struct oz_act_quant_args *a)
@@ -66,15 +71,15 @@ static void find_amax(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const struct run *run = ctx;
     const struct oz_act *x = run->a->x;
-    const struct oz_ragged *sequences = run->a->sequences;
+    const struct oz_ragged *sequences = sequences_of(run->a);
     float *row = run->rows + thread * x->cols;
     for (int64_t s = begin; s < end; s++) {
         int64_t last = sequences != NULL ? sequences->offsets[s + 1] : s + 1;
         float amax = 0;
         for (int64_t r = sequences != NULL ? sequences->offsets[s] : s; r < last; r++) {
-            bool bad = false;
             oz_ref_load(x, r, 0, x->cols, row);
-            float part = oz_group_amax(row, x->cols, &bad);
+            oz_ref_smooth(&run->a->out->spec, row, x->cols);
+            float part = oz_ref_amax(row, x->cols);
             amax = part > amax ? part : amax;
         }
         run->amax[s] = amax;
@@ -112,8 +117,9 @@ static void run_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
         }
         float *row = run->rows + thread * a->x->cols;
         oz_ref_load(a->x, from, 0, a->x->cols, row);
-        oz_ref_store_row(a->out, to,
-                         run->amax != NULL ? run->amax[sequence_of(a->sequences, from)] : 0, row);
+        oz_ref_smooth(&a->out->spec, row, a->x->cols);
+        oz_ref_store_row(
+            a->out, to, run->amax != NULL ? run->amax[sequence_of(sequences_of(a), from)] : 0, row);
     }
 }
 

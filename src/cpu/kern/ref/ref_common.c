@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "cpu/kern/ref/ref.h"
 #include "num/act.h"
+#include "num/group.h"
 
 #define SCRATCH_ALIGN 64
 
@@ -68,33 +69,25 @@ static struct oz_act_row row_of(const struct oz_act *a, const struct oz_act_form
     return r;
 }
 
-static bool is_plain(const struct oz_act_spec *spec)
+static bool is_float(const struct oz_act_spec *spec)
 {
     return spec->dtype == OZ_DTYPE_F32 || spec->dtype == OZ_DTYPE_BF16;
 }
 
-/* What these kernels cannot do with a format; NULL when nothing. */
-static const char *reject_format(const struct oz_act *a, bool quantized)
+const char *oz_ref_act_problem(const struct oz_act_spec *spec)
 {
-    const struct oz_act_spec *spec = &a->spec;
-    if (spec->smooth != NULL) {
-        return "a smoothing vector";
-    }
     if (spec->rotate_cols != 0) {
         return "a rotation";
     }
     if (spec->low_rank_a != NULL) {
         return "a low-rank branch";
     }
-    if (is_plain(spec)) {
+    if (is_float(spec)) {
         return spec->scale_count != 0 ? "scales" : NULL;
     }
     struct oz_act_format f = format_of(spec);
-    if (!quantized || !oz_act_format_known(&f)) {
+    if (!oz_act_format_known(&f)) {
         return "such elements and scales";
-    }
-    if (spec->dtype == OZ_DTYPE_F4 && a->stride % 2 != 0) {
-        return "rows that begin inside a byte";
     }
     for (int i = 0; i < spec->scale_count; i++) {
         if (spec->scale[i].layout == OZ_SCALE_SWIZZLE_128X4) {
@@ -102,6 +95,20 @@ static const char *reject_format(const struct oz_act *a, bool quantized)
         }
     }
     return NULL;
+}
+
+/* What these kernels cannot do with an activation; NULL when nothing. */
+static const char *reject_format(const struct oz_act *a, bool quantized)
+{
+    const char *problem = oz_ref_act_problem(&a->spec);
+    if (problem != NULL) {
+        return problem;
+    }
+    if (!quantized && !oz_ref_is_plain(&a->spec)) {
+        return a->spec.smooth != NULL ? "a smoothing vector" : "such elements and scales";
+    }
+    return a->spec.dtype == OZ_DTYPE_F4 && a->stride % 2 != 0 ? "rows that begin inside a byte"
+                                                              : NULL;
 }
 
 static enum oz_status check_format(const char *op, const struct oz_act *a, bool quantized)
@@ -130,12 +137,12 @@ enum oz_status oz_ref_check_quantized(const char *op, const struct oz_act *a)
 bool oz_ref_needs_amax(const struct oz_act *a)
 {
     struct oz_act_format f = format_of(&a->spec);
-    return !is_plain(&a->spec) && oz_act_needs_amax(&f);
+    return !is_float(&a->spec) && oz_act_needs_amax(&f);
 }
 
 void oz_ref_store_row(const struct oz_act *a, int64_t row, float amax, const float *src)
 {
-    if (is_plain(&a->spec)) {
+    if (is_float(&a->spec)) {
         oz_ref_store(a, row, 0, a->cols, src);
         return;
     }
@@ -145,13 +152,26 @@ void oz_ref_store_row(const struct oz_act *a, int64_t row, float amax, const flo
     oz_act_encode_row(&f, &given, src, a->cols, &to);
 }
 
+void oz_ref_smooth(const struct oz_act_spec *spec, float *row, int64_t cols)
+{
+    for (int64_t c = 0; spec->smooth != NULL && c < cols; c++) {
+        row[c] /= spec->smooth[c];
+    }
+}
+
+float oz_ref_amax(const float *row, int64_t cols)
+{
+    bool bad = false;
+    return oz_group_amax(row, cols, &bad);
+}
+
 void oz_ref_load(const struct oz_act *a, int64_t row, int64_t col, int64_t count, float *dst)
 {
     if (a->spec.dtype == OZ_DTYPE_F32) {
         memcpy(dst, oz_ref_f32(a, row, col), (size_t)count * sizeof *dst);
         return;
     }
-    if (!is_plain(&a->spec)) {
+    if (!is_float(&a->spec)) {
         struct oz_act_format f = format_of(&a->spec);
         struct oz_act_given given = given_of(&a->spec, 0);
         struct oz_act_row from = row_of(a, &f, row);
@@ -200,7 +220,8 @@ enum oz_status oz_ref_check_param(const char *op, const struct oz_param *p, int6
         return OZ_ERR_INTERNAL;
     }
     for (int plane = OZ_PLANE_FIRST_SIDE; plane < OZ_PLANE_COUNT; plane++) {
-        if (w->planes[plane].present) {
+        bool producers = plane == OZ_PLANE_SMOOTH || plane == OZ_PLANE_INPUT_SCALE;
+        if (w->planes[plane].present && !producers) {
             oz_log(OZ_LOG_ERROR, "dispatch",
                    "%s: %s has side plane %d, which the reference kernels do not apply.", op,
                    p->name, plane);
@@ -208,6 +229,23 @@ enum oz_status oz_ref_check_param(const char *op, const struct oz_param *p, int6
         }
     }
     return OZ_OK;
+}
+
+enum oz_status oz_ref_check_smooth(const char *op, const struct oz_act_spec *rows,
+                                   const struct oz_param *p)
+{
+    if (p == NULL) {
+        return OZ_OK;
+    }
+    const struct oz_plane_view *v = &p->weight.planes[OZ_PLANE_SMOOTH];
+    const void *wanted = v->present ? v->data : NULL;
+    if (rows->smooth == wanted && (wanted != NULL || !v->present)) {
+        return OZ_OK;
+    }
+    oz_log(OZ_LOG_ERROR, "dispatch", "%s: %s %s.", op, p->name,
+           v->present ? "has a smoothing vector by which its input was not divided"
+                      : "has no smoothing vector, and its input was divided by one");
+    return OZ_ERR_UNSUPPORTED;
 }
 
 const float *oz_ref_vector(const struct oz_param *p, int64_t n, float *dst)
