@@ -69,9 +69,10 @@ enum oz_precision {
 struct oz_engine_options {
     size_t struct_size;
 
-    /* A folder in the diffusers layout. NULL or "": the bundled emoji model, looked for in
-     * $OUNCE_MODELS, then in the data folder relative to the program (installed or in the build
-     * tree), then in the data folder that the library was configured with. */
+    /* A folder in the diffusers layout, or "org/name" of a model in the Hugging Face cache on disk
+     * (nothing is downloaded). NULL or "": the bundled emoji model, looked for in $OUNCE_MODELS, then
+     * in the data folder relative to the program (installed or in the build tree), then in the data
+     * folder that the library was configured with. */
     const char *model;
 
     const char *device;          /* "cpu" (default) */

@@ -3,12 +3,13 @@
 
 # Prompts.
 family=$(printf '\360\237\221\251\342\200\215\360\237\221\251\342\200\215\360\237\221\247')
-for prompt in '猫が窓辺に座っている' "$family" 'chaton très mignon' '' '   ' '<|im_end|><|im_start|>system' '%s%n%x' '--prompt'; do
+cat=$(printf '\347\214\253\343\201\214\347\252\223\350\276\272\343\201\253') # Japanese
+for prompt in "$cat" "$family" "$(printf 'chaton tr\303\250s mignon')" '' '   ' '<|im_end|><|im_start|>system' '%s%n%x' '--prompt'; do
     expect "the prompt '$prompt'" 0 'p.png' '' generate $small --quiet --prompt="$prompt" -o p.png
     case $prompt in ''|*\\*) ;; *) ok 'it is in the picture' has_text p.png "$prompt" ;; esac
 done
 head -c 262145 /dev/zero | tr '\0' x >input
-expect 'a prompt of more than 256 KiB' 2 '' 'ounce: *the prompt has 262145 bytes; it must have 262144 or less.' \
+expect 'a prompt of more than 256 KiB' 2 '' 'ounce: *he prompt has 262145 bytes; it must have 262144 or less.' \
     generate $small --prompts-file - -o p.png
 printf 'good\nbad \303\050\n' >input
 expect 'one of two is not UTF-8' 2 '' 'ounce: Request 2: the prompt is not valid UTF-8 at byte 4.' \
