@@ -14,6 +14,7 @@ struct oz_ckpt_meta {
 };
 
 struct oz_ckpt {
+    int64_t max_header_bytes;
     struct oz_ckpt_file *files;
     struct oz_filemap *maps; /* [file_count], behind files */
     int32_t file_count, file_capacity;
@@ -39,9 +40,6 @@ OZ_MUST_USE enum oz_status oz_ckpt_add_meta(struct oz_ckpt *c, const char *key, 
 /* Maps a file into the table and gives its index. */
 OZ_MUST_USE enum oz_status oz_ckpt_add_file(struct oz_ckpt *c, const char *path, int32_t *index,
                                             struct oz_error *err);
-
-/* When the open file was last written, in nanoseconds since 1970; -1 when the system does not say. */
-int64_t oz_ckpt_modified_ns(int fd);
 
 /* Reads the header of a safetensors file of the table and appends its tensors. */
 OZ_MUST_USE enum oz_status oz_safetensors_read(struct oz_ckpt *c, int32_t file,

@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -62,30 +61,10 @@ void oz_ckpt_forget(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t)
     }
 }
 
-int64_t oz_ckpt_modified_ns(int fd)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0) {
-        return -1;
-    }
-    return (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
-}
-
-enum oz_status oz_ckpt_check_unchanged(const struct oz_ckpt *ckpt, struct oz_error *err)
+enum oz_status oz_ckpt_check(const struct oz_ckpt *ckpt, struct oz_error *err)
 {
     for (int32_t i = 0; i < ckpt->file_count; i++) {
-        const struct oz_ckpt_file *f = &ckpt->files[i];
-        struct stat st;
-        if (fstat(f->fd, &st) != 0) {
-            return OZ_FAIL(err, OZ_ERR_IO, "Cannot look at %s: %s.", f->path, strerror(errno));
-        }
-        if ((int64_t)st.st_size != f->bytes || oz_ckpt_modified_ns(f->fd) != f->modified_ns) {
-            return OZ_FAIL(err, OZ_ERR_IO,
-                           "%s was changed while it was in use (%" PRId64
-                           " bytes when it was opened, %" PRId64
-                           " now): what was read may be of two versions. Load it again.",
-                           f->path, f->bytes, (int64_t)st.st_size);
-        }
+        OZ_TRY(oz_filemap_check(&ckpt->maps[i], ckpt->files[i].path, err));
     }
     return OZ_OK;
 }
