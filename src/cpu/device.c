@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "cpu/bench.h"
 #include "cpu/describe.h"
+#include "cpu/encode.h"
 #include "cpu/kernel.h"
 #include "cpu/plan.h"
 #include "cpu/stage.h"
@@ -183,6 +184,7 @@ static const struct oz_op_table operators = {
     .scratch_bytes = scratch_bytes,
     .plan_param = oz_cpu_plan_param,
     .pack_band = oz_cpu_pack_band,
+    .find_encoder = oz_cpu_find_encoder,
     .embed = run_embed,
     .linear = run_linear,
     .route = run_route,

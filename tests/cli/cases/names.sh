@@ -24,9 +24,9 @@ expect 'by HF_HUB_CACHE' 0 "*snapshots/$revision*" '' inspect some-org/emoji.v1
 unset HF_HUB_CACHE
 HF_HOME=$work/hf
 export HF_HOME
-expect 'by HF_HOME' 0 'x.png' '' generate some-org/emoji.v1 $small -q -p 'red apple' -o x.png
-expect 'the bundled one' 0 'y.png' '' generate $small -q -p 'red apple' --no-metadata -o y.png
-expect 'without its name in it' 0 'x.png' '' generate some-org/emoji.v1 $small -q -p 'red apple' --no-metadata -o x.png
+expect 'by HF_HOME' 0 'x.png' '' generate some-org/emoji.v1 $small --quiet -p 'red apple' -o x.png
+expect 'the bundled one' 0 'y.png' '' generate $small --quiet -p 'red apple' --no-metadata -o y.png
+expect 'without its name in it' 0 'x.png' '' generate some-org/emoji.v1 $small --quiet -p 'red apple' --no-metadata -o x.png
 ok 'the same picture' cmp x.png y.png
 unset HF_HOME
 mkdir -p "$work/home/.cache"
@@ -55,7 +55,7 @@ unset HF_HOME
 
 # A transformer from elsewhere.
 transformer=$OUNCE_MODELS/emoji/transformer
-expect 'its folder' 0 'x.png' '' generate $small -q -p 'red apple' --no-metadata --transformer "$transformer" -o x.png
+expect 'its folder' 0 'x.png' '' generate $small --quiet -p 'red apple' --no-metadata --transformer "$transformer" -o x.png
 ok 'the same picture' cmp x.png y.png
 index=$(ls "$transformer"/*.index.json)
 expect 'its index' 0 '*transformer (QwenImageTransformer2DModel)*' '' inspect --transformer "$index"
