@@ -369,10 +369,16 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
     }
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
+        bool measuring = model->measuring;
         c->loaded = (struct oz_load_stats){0};
         OZ_TRY(oz_load_component(&(struct oz_load_args){.match = c->match,
+                                                        .report = measuring ? &c->report : NULL,
+                                                        .schedule = measuring ? &c->schedule : NULL,
                                                         .dev = p->dev,
                                                         .model = model,
+                                                        .assignment = c->assignment.table != NULL
+                                                                          ? &c->assignment
+                                                                          : NULL,
                                                         .progress = fn,
                                                         .progress_ctx = ctx,
                                                         .done_bytes = &done,

@@ -122,8 +122,8 @@ static void add(const char *name, struct oz_layer row, enum oz_dtype dtype, stru
     choice->scheme.name = "as stored";
     choice->rule = "a rule";
     if (codec != NULL) {
-        choice->scheme = (struct oz_scheme){
-            .name = codec, .codec = oz_codec_find(codec), .mode_count = 1};
+        choice->scheme =
+            (struct oz_scheme){.name = codec, .codec = oz_codec_find(codec), .mode_count = 1};
         assert_non_null(choice->scheme.codec);
     }
     oz_layer_add(&table, &row, "%s", name);
@@ -335,8 +335,8 @@ static void expect_all(void)
 /* ---- models ---- */
 
 static const char *const codecs[] = {
-    "f16",    "fp8_tensor", "fp8_channel",     "fp8_block", "int8_channel", "int8_channel_bf16",
-    "mxfp8",  "mxfp4",      "mxfp4_dualscale", "nvfp4",     "nf4",          "nf4_nested",
+    "f16",     "fp8_tensor", "fp8_channel",     "fp8_block", "int8_channel", "int8_channel_bf16",
+    "mxfp8",   "mxfp4",      "mxfp4_dualscale", "nvfp4",     "nf4",          "nf4_nested",
     "fp4_bnb",
 };
 #define CODECS (sizeof codecs / sizeof *codecs)
@@ -457,10 +457,9 @@ static void moved_rows(void **state)
             struct oz_layer w = matrix(OZ_LAYER_LINEAR, 24, 40);
             struct oz_layer e = {.kind = OZ_LAYER_EXPERTS, .rank = 3, .shape = {3, 24, 40}};
             w.permutation = e.permutation = order;
-            w.transform = e.transform = (k & 1 ? OZ_TRANSFORM_PERMUTE : 0U) |
-                                        (k & 2 ? OZ_TRANSFORM_SWAP_HALVES : 0U) |
-                                        (k & 4 ? OZ_TRANSFORM_TRANSPOSE : 0U) |
-                                        (k & 8 ? OZ_TRANSFORM_ADD_ONE : 0U);
+            w.transform = e.transform =
+                (k & 1 ? OZ_TRANSFORM_PERMUTE : 0U) | (k & 2 ? OZ_TRANSFORM_SWAP_HALVES : 0U) |
+                (k & 4 ? OZ_TRANSFORM_TRANSPOSE : 0U) | (k & 8 ? OZ_TRANSFORM_ADD_ONE : 0U);
             if (k & 4) {
                 w.file_rank = 2;
                 memcpy(w.file_shape, (const int64_t[]){40, 24}, 16);
@@ -525,7 +524,8 @@ static void parts_of_parameters(void **state)
             add(name, row, OZ_DTYPE_BF16, &params[1], codec);
         }
         for (int i = 0; i < 2; i++) {
-            struct oz_layer row = {.kind = OZ_LAYER_EXPERTS, .rank = 3, .shape = {2, 8 + 6 * i, 48}};
+            struct oz_layer row = {
+                .kind = OZ_LAYER_EXPERTS, .rank = 3, .shape = {2, 8 + 6 * i, 48}};
             row.bind_row = 8 * i;
             row.bind_row_stride = 1;
             add(i == 0 ? "gate" : "up", row, OZ_DTYPE_BF16, &params[2], codec);
@@ -561,10 +561,10 @@ static void parts_that_do_not_fit(void **state)
         const char *second_codec;
         const char *phrase;
     } cases[] = {
-        {8, 8, 1, 32, "f16", "[16, 32]"},          /* in order: no error */
-        {7, 8, 1, 32, "f16", "leave rows empty"},  /* overlap */
-        {9, 8, 1, 32, "f16", "does not lie"},      /* beyond the end */
-        {8, 4, 2, 32, "f16", "leave rows empty"},  /* gaps */
+        {8, 8, 1, 32, "f16", "[16, 32]"},         /* in order: no error */
+        {7, 8, 1, 32, "f16", "leave rows empty"}, /* overlap */
+        {9, 8, 1, 32, "f16", "does not lie"},     /* beyond the end */
+        {8, 4, 2, 32, "f16", "leave rows empty"}, /* gaps */
         {8, 8, 1, 32, "f32", "differ in scheme"},
         {8, 8, 1, 32, NULL, "differ in scheme: f16 and as stored"},
     };
@@ -698,7 +698,8 @@ static void the_first_of_several_is_named(void **state)
     const struct oz_tensor_view *t = oz_ckpt_find(ckpt, "a", NULL);
     for (int i = 0; i < 8; i++) { /* in eight bands */
         const uint16_t nan = 0x7FC0;
-        assert_int_equal(fseek(f, (long)t->file_offset + (300 + 400 * i) * 1024L + 34, SEEK_SET), 0);
+        assert_int_equal(fseek(f, (long)t->file_offset + (300 + 400 * i) * 1024L + 34, SEEK_SET),
+                         0);
         assert_int_equal(fwrite(&nan, 2, 1, f), 1);
     }
     (void)fclose(f);

@@ -1,0 +1,500 @@
+/*
+ * cpu/kern/x86/encode_vec.h: bf16 weights to FP8, INT8, MX and NVFP4, over vec_avx2.h or
+ * vec_avx512.h: to the same bits as num/. Scales are computed by num/ itself; here are the largest
+ * element of a group and the codes.
+ *
+ * Rows that hold NaN or infinity, and rows whose inverse scale overflows, are left to num/.
+ */
+#ifndef OZ_CPU_KERN_X86_ENCODE_VEC_H
+#define OZ_CPU_KERN_X86_ENCODE_VEC_H
+
+#include <math.h>
+#include <string.h>
+
+#include "cpu/encode.h"
+#include "num/codec_list.h"
+#include "num/group.h"
+#include "num/plane.h"
+
+#define OZ_ALWAYS static inline __attribute__((always_inline))
+#define INFINITE_BF16 0x7F80U
+#define MX 32
+#define NV 16
+#define BLOCK 128
+#define GROUPS 64 /* whose scales are computed together */
+
+/* ---- vectors of integers ---- */
+
+#if OZ_VL == 16
+typedef __m512i vi;
+#define I_(name) _mm512_##name
+#define I_BITS(name) _mm512_##name##_si512
+#else
+typedef __m256i vi;
+#define I_(name) _mm256_##name
+#define I_BITS(name) _mm256_##name##_si256
+#endif
+
+OZ_ALWAYS vi i_set(uint32_t x)
+{
+    return I_(set1_epi32)((int)x);
+}
+#if OZ_VL == 16
+OZ_ALWAYS vi i_bits(vf x)
+{
+    return _mm512_castps_si512(x);
+}
+OZ_ALWAYS vf i_float(vi x)
+{
+    return _mm512_castsi512_ps(x);
+}
+OZ_ALWAYS vi i_select_less(vi a, vi b, vi x, vi y) /* a < b ? x : y */
+{
+    return _mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(a, b), y, x);
+}
+OZ_ALWAYS vi i_round(vf x)
+{
+    return _mm512_cvtps_epi32(x);
+}
+OZ_ALWAYS void i_store_bytes(uint8_t *p, vi x) /* the low byte of each lane */
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(x));
+}
+OZ_ALWAYS void i_store_nibbles(uint8_t *p, vi x) /* the low nibble of each, even lanes low */
+{
+    __m512i pairs = _mm512_or_si512(x, _mm512_srli_epi64(x, 28));
+    _mm_storel_epi64((__m128i *)(void *)p, _mm512_cvtepi64_epi8(pairs));
+}
+#else
+OZ_ALWAYS vi i_bits(vf x)
+{
+    return _mm256_castps_si256(x);
+}
+OZ_ALWAYS vf i_float(vi x)
+{
+    return _mm256_castsi256_ps(x);
+}
+OZ_ALWAYS vi i_select_less(vi a, vi b, vi x, vi y) /* a < b ? x : y */
+{
+    return _mm256_blendv_epi8(y, x, _mm256_cmpgt_epi32(b, a));
+}
+OZ_ALWAYS vi i_round(vf x)
+{
+    return _mm256_cvtps_epi32(x);
+}
+OZ_ALWAYS void i_store_bytes(uint8_t *p, vi x) /* the low byte of each lane */
+{
+    x = _mm256_and_si256(x, i_set(0xFF));
+    __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
+}
+OZ_ALWAYS void i_store_nibbles(uint8_t *p, vi x) /* the low nibble of each, even lanes low */
+{
+    const __m128i pick =
+        _mm_setr_epi8(0, 8, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    __m256i pairs = _mm256_or_si256(x, _mm256_srli_epi64(x, 28));
+    __m128i low = _mm_shuffle_epi8(_mm256_castsi256_si128(pairs), pick);
+    __m128i high = _mm_shuffle_epi8(_mm256_extracti128_si256(pairs, 1), pick);
+    uint32_t bytes = (uint32_t)_mm_cvtsi128_si32(_mm_unpacklo_epi16(low, high));
+    memcpy(p, &bytes, sizeof bytes);
+}
+#endif
+
+/* ---- the largest element ---- */
+
+OZ_ALWAYS __m128i max_8(__m256i x)
+{
+    return _mm_max_epu16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
+
+OZ_ALWAYS __m256i load_magnitudes(const uint16_t *p) /* of 16 */
+{
+    return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)p),
+                            _mm256_set1_epi16(0x7FFF));
+}
+
+/* The largest of eight: the smallest of their complements. */
+OZ_ALWAYS uint16_t largest_8(__m128i x)
+{
+    __m128i least = _mm_minpos_epu16(_mm_xor_si128(x, _mm_set1_epi16(-1)));
+    return (uint16_t) ~(uint32_t)_mm_extract_epi16(least, 0);
+}
+
+OZ_ALWAYS uint16_t largest_16(const uint16_t *p)
+{
+    return largest_8(max_8(load_magnitudes(p)));
+}
+
+OZ_ALWAYS uint16_t largest_32(const uint16_t *p)
+{
+    return largest_8(max_8(_mm256_max_epu16(load_magnitudes(p), load_magnitudes(p + 16))));
+}
+
+/* Largest magnitude of n elements, as bf16 bits: ordered like the values; NaN above infinity. */
+static uint16_t largest(const uint16_t *p, int64_t n)
+{
+    __m256i a = _mm256_setzero_si256();
+    __m256i b = a;
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        a = _mm256_max_epu16(a, load_magnitudes(p + i));
+        b = _mm256_max_epu16(b, load_magnitudes(p + i + 16));
+    }
+    uint16_t most = largest_8(max_8(_mm256_max_epu16(a, b)));
+    for (; i < n; i++) {
+        uint16_t x = p[i] & 0x7FFFU;
+        most = x > most ? x : most;
+    }
+    return most;
+}
+
+/* ---- codes ---- */
+
+/* As oz_f32_to_e4m3, of what is not NaN: in the low byte of each lane. */
+OZ_ALWAYS vi e4m3(vf x)
+{
+    vi u = i_bits(x);
+    vi sign = I_BITS(and)(I_(srli_epi32)(u, 24), i_set(0x80));
+    u = I_BITS(and)(u, i_set(0x7FFFFFFF));
+    u = I_(min_epi32)(u, i_set(0x43E00000)); /* 448 */
+    vi small = I_(sub_epi32)(i_bits(v_add(i_float(u), v_set(0x1p14F))), i_set(0x46800000));
+    vi odd = I_BITS(and)(I_(srli_epi32)(u, 20), i_set(1));
+    vi sum = I_(add_epi32)(I_(add_epi32)(u, odd), i_set(0x7FFFFU - (120U << 23)));
+    vi code = i_select_less(u, i_set(0x3C800000), small, I_(srli_epi32)(sum, 20));
+    return I_BITS(or)(code, sign);
+}
+
+/* As oz_f32_to_e2m1, of what is not NaN: in the low nibble of each lane. */
+OZ_ALWAYS vi e2m1(vf x)
+{
+    vi u = i_bits(x);
+    vi sign = I_BITS(and)(I_(srli_epi32)(u, 28), i_set(8));
+    u = I_BITS(and)(u, i_set(0x7FFFFFFF));
+    u = I_(min_epi32)(u, i_set(0x40C00000)); /* 6 */
+    vi small = I_(sub_epi32)(i_bits(v_add(i_float(u), v_set(0x1p22F))), i_set(0x4A800000));
+    vi odd = I_BITS(and)(I_(srli_epi32)(u, 22), i_set(1));
+    vi sum = I_(add_epi32)(I_(add_epi32)(u, odd), i_set(0x1FFFFFU - (126U << 23)));
+    vi code = i_select_less(u, i_set(0x3F800000), small, I_(srli_epi32)(sum, 22));
+    return I_BITS(or)(code, sign);
+}
+
+/* codes[i] = e4m3(x[i] * factor). */
+OZ_ALWAYS void fp8_multiply(const uint16_t *x, int64_t n, float factor, uint8_t *codes)
+{
+    vf f = v_set(factor);
+    int64_t i = 0;
+    for (; i + OZ_VL <= n; i += OZ_VL) {
+        i_store_bytes(codes + i, e4m3(v_mul(v_load_bf16(x + i), f)));
+    }
+    for (; i < n; i++) {
+        codes[i] = oz_f32_to_e4m3(oz_bf16_to_f32(x[i]) * factor);
+    }
+}
+
+OZ_ALWAYS void fp8_divide(const uint16_t *x, int64_t n, float scale, uint8_t *codes)
+{
+    vf s = v_set(scale);
+    int64_t i = 0;
+    for (; i + OZ_VL <= n; i += OZ_VL) {
+        i_store_bytes(codes + i, e4m3(v_div(v_load_bf16(x + i), s)));
+    }
+    for (; i < n; i++) {
+        codes[i] = oz_f32_to_e4m3(oz_bf16_to_f32(x[i]) / scale);
+    }
+}
+
+OZ_ALWAYS void int8_multiply(const uint16_t *x, int64_t n, float factor, uint8_t *codes)
+{
+    vf f = v_set(factor);
+    int64_t i = 0;
+    for (; i + OZ_VL <= n; i += OZ_VL) { /* |x factor| rounds to 127 at most */
+        i_store_bytes(codes + i, i_round(v_mul(v_load_bf16(x + i), f)));
+    }
+    for (; i < n; i++) {
+        codes[i] = (uint8_t)oz_f32_to_s8(oz_bf16_to_f32(x[i]) * factor);
+    }
+}
+
+/* ---- FP8 and INT8 ---- */
+
+static bool observe_amax(const struct oz_weight *w, int64_t row0, const void *src, int64_t rows,
+                         int64_t stride, struct oz_encode_state *state)
+{
+    const uint16_t *x = src;
+    uint16_t most = 0;
+    (void)row0;
+    for (int64_t r = 0; r < rows; r++) {
+        uint16_t row = largest(x + r * stride, w->cols);
+        most = row > most ? row : most;
+    }
+    if (most >= INFINITE_BF16) {
+        return false;
+    }
+    float amax = oz_bf16_to_f32(most);
+    state->amax = amax > state->amax ? amax : state->amax;
+    return true;
+}
+
+/* A band row by row. */
+#define ROWS(name, row_function)                                                        \
+    static bool name(struct oz_weight *w, int64_t slice, int64_t row0, const void *src, \
+                     int64_t rows, int64_t stride, struct oz_encode_state *state)       \
+    {                                                                                   \
+        const uint16_t *x = src;                                                        \
+        for (int64_t r = 0; r < rows; r++) {                                            \
+            if (!row_function(w, slice, row0 + r, x + r * stride, state)) {             \
+                return false;                                                           \
+            }                                                                           \
+        }                                                                               \
+        return true;                                                                    \
+    }
+
+static bool tensor_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+                       const struct oz_encode_state *state)
+{
+    uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
+    float scale;
+    (void)state;
+    memcpy(&scale, oz_plane_row(w, OZ_PLANE_SCALES, slice, 0), sizeof scale);
+    if (scale == 0) {
+        memset(codes, 0, (size_t)w->cols);
+        return largest(x, w->cols) < INFINITE_BF16;
+    }
+    float inverse = 1.0F / scale;
+    if (!isfinite(inverse) || largest(x, w->cols) >= INFINITE_BF16) {
+        return false;
+    }
+    fp8_multiply(x, w->cols, inverse, codes);
+    return true;
+}
+
+static bool channel_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+                        const struct oz_encode_state *state)
+{
+    uint16_t most = largest(x, w->cols);
+    (void)state;
+    if (most >= INFINITE_BF16) {
+        return false;
+    }
+    float scale = oz_fp8_channel_scale(oz_bf16_to_f32(most));
+    oz_plane_put_f32(oz_plane_row(w, OZ_PLANE_SCALES, slice, row), 0, scale);
+    fp8_divide(x, w->cols, scale, oz_plane_row(w, OZ_PLANE_CODES, slice, row));
+    return true;
+}
+
+static bool int8_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+                     const struct oz_encode_state *state)
+{
+    uint16_t most = largest(x, w->cols);
+    float amax = oz_bf16_to_f32(most);
+    float inverse = amax == 0 ? 0.0F : 127.0F / amax;
+    (void)state;
+    if (most >= INFINITE_BF16 || !isfinite(inverse)) {
+        return false;
+    }
+    oz_plane_put_f32(oz_plane_row(w, OZ_PLANE_SCALES, slice, row), 0, amax / 127.0F);
+    int8_multiply(x, w->cols, inverse, oz_plane_row(w, OZ_PLANE_CODES, slice, row));
+    return true;
+}
+
+/* Up to 128 rows under one row of scales. */
+static bool encode_blocks(struct oz_weight *w, int64_t slice, int64_t row0, const uint16_t *x,
+                          int64_t rows, int64_t stride)
+{
+    uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, row0 / BLOCK);
+    for (int64_t col = 0; col < w->cols; col += BLOCK) {
+        int64_t count = oz_min_count(BLOCK, w->cols - col);
+        uint16_t most = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            uint16_t row = largest(x + r * stride + col, count);
+            most = row > most ? row : most;
+        }
+        float scale = oz_fp8_block_scale(oz_bf16_to_f32(most));
+        if (most >= INFINITE_BF16 || !isfinite(1.0F / scale)) {
+            return false;
+        }
+        oz_plane_put_f32(scales, col / BLOCK, scale);
+        for (int64_t r = 0; r < rows; r++) {
+            fp8_multiply(x + r * stride + col, count, 1.0F / scale,
+                         oz_plane_row(w, OZ_PLANE_CODES, slice, row0 + r) + col);
+        }
+    }
+    return true;
+}
+
+static bool encode_fp8_block(struct oz_weight *w, int64_t slice, int64_t row0, const void *src,
+                             int64_t rows, int64_t stride, struct oz_encode_state *state)
+{
+    const uint16_t *x = src;
+    (void)state;
+    for (int64_t r = 0; r < rows; r += BLOCK) {
+        if (!encode_blocks(w, slice, row0 + r, x + r * stride, oz_min_count(BLOCK, rows - r),
+                           stride)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- MX and NVFP4 ---- */
+
+OZ_ALWAYS void mxfp8_group(const uint16_t *x, float factor, uint8_t *codes)
+{
+    vf f = v_set(factor);
+    for (int64_t i = 0; i < MX; i += OZ_VL) {
+        i_store_bytes(codes + i, e4m3(v_mul(v_load_bf16(x + i), f)));
+    }
+}
+
+OZ_ALWAYS void fp4_group(const uint16_t *x, int64_t n, float factor, uint8_t *codes)
+{
+    vf f = v_set(factor);
+    for (int64_t i = 0; i < n; i += OZ_VL) {
+        i_store_nibbles(codes + i / 2, e2m1(v_mul(v_load_bf16(x + i), f)));
+    }
+}
+
+/* A last group of n < 32 elements: what zeros in the missing places give. */
+static bool mx_tail(const uint16_t *x, int64_t n, bool fp8, enum oz_exponent_rule rule,
+                    uint8_t *scale, uint8_t *codes)
+{
+    uint16_t group[MX] = {0};
+    uint8_t out[MX];
+    memcpy(group, x, (size_t)n * 2);
+    uint16_t most = largest_32(group);
+    *scale = oz_mx_scale(fp8 ? OZ_DTYPE_F8_E4M3 : OZ_DTYPE_F4, rule, oz_bf16_to_f32(most));
+    if (fp8) {
+        mxfp8_group(group, oz_e8m0_inverse(*scale), out);
+    } else {
+        fp4_group(group, MX, oz_e8m0_inverse(*scale), out);
+    }
+    memcpy(codes, out, (size_t)(fp8 ? n : (n + 1) / 2));
+    return most < INFINITE_BF16;
+}
+
+OZ_ALWAYS bool mx_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+                      enum oz_exponent_rule rule, bool fp8)
+{
+    uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
+    uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, row);
+    int64_t groups = w->cols / MX;
+    int64_t group_bytes = fp8 ? MX : MX / 2;
+    uint16_t most[GROUPS];
+    float factors[GROUPS];
+    for (int64_t g0 = 0; g0 < groups; g0 += GROUPS) {
+        int64_t n = oz_min_count(GROUPS, groups - g0);
+        uint16_t all = 0;
+        for (int64_t g = 0; g < n; g++) {
+            most[g] = largest_32(x + (g0 + g) * MX);
+            all = most[g] > all ? most[g] : all;
+        }
+        if (all >= INFINITE_BF16) {
+            return false;
+        }
+        for (int64_t g = 0; g < n; g++) {
+            uint8_t scale =
+                oz_mx_scale(fp8 ? OZ_DTYPE_F8_E4M3 : OZ_DTYPE_F4, rule, oz_bf16_to_f32(most[g]));
+            scales[g0 + g] = scale;
+            factors[g] = oz_e8m0_inverse(scale);
+        }
+        for (int64_t g = 0; g < n; g++) {
+            const uint16_t *from = x + (g0 + g) * MX;
+            uint8_t *to = codes + (g0 + g) * group_bytes;
+            if (fp8) {
+                mxfp8_group(from, factors[g], to);
+            } else {
+                fp4_group(from, MX, factors[g], to);
+            }
+        }
+    }
+    return w->cols % MX == 0 || mx_tail(x + groups * MX, w->cols % MX, fp8, rule, scales + groups,
+                                        codes + groups * group_bytes);
+}
+
+static bool mxfp8_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+                      const struct oz_encode_state *state)
+{
+    return mx_row(w, slice, row, x, state->exponent_rule, true);
+}
+
+static bool mxfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+                      const struct oz_encode_state *state)
+{
+    return mx_row(w, slice, row, x, state->exponent_rule, false);
+}
+
+/* Scale and factor of a group of 16: oz_nvfp4_encode's, the inverse of the global factor at hand. */
+OZ_ALWAYS float nv_factor(uint16_t most, float global, float inverse, uint8_t *scale)
+{
+    *scale = oz_f32_to_e4m3(global * (oz_bf16_to_f32(most) / OZ_E2M1_MAX));
+    float s = oz_e4m3_to_f32(*scale);
+    return s == 0 ? 0.0F : 1.0F / (s * inverse);
+}
+
+static bool nvfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+                      const struct oz_encode_state *state)
+{
+    uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
+    uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, row);
+    float global = oz_nvfp4_global(state->amax);
+    float inverse = 1.0F / global;
+    int64_t groups = w->cols / NV;
+    uint16_t most[GROUPS];
+    float factors[GROUPS];
+    for (int64_t g0 = 0; g0 < groups; g0 += GROUPS) {
+        int64_t n = oz_min_count(GROUPS, groups - g0);
+        uint16_t all = 0;
+        for (int64_t g = 0; g < n; g++) {
+            most[g] = largest_16(x + (g0 + g) * NV);
+            all = most[g] > all ? most[g] : all;
+        }
+        if (all >= INFINITE_BF16) {
+            return false;
+        }
+        for (int64_t g = 0; g < n; g++) {
+            factors[g] = nv_factor(most[g], global, inverse, &scales[g0 + g]);
+        }
+        for (int64_t g = 0; g < n; g++) {
+            fp4_group(x + (g0 + g) * NV, NV, factors[g], codes + (g0 + g) * NV / 2);
+        }
+    }
+    int64_t left = w->cols % NV;
+    if (left > 0) {
+        uint16_t group[NV] = {0};
+        uint8_t out[NV / 2];
+        memcpy(group, x + groups * NV, (size_t)left * 2);
+        uint16_t last = largest_16(group);
+        fp4_group(group, NV, nv_factor(last, global, inverse, &scales[groups]), out);
+        memcpy(codes + groups * NV / 2, out, (size_t)(left + 1) / 2);
+        return last < INFINITE_BF16;
+    }
+    return true;
+}
+
+ROWS(encode_fp8_tensor, tensor_row)
+ROWS(encode_fp8_channel, channel_row)
+ROWS(encode_int8_channel, int8_row)
+ROWS(encode_mxfp8, mxfp8_row)
+ROWS(encode_mxfp4, mxfp4_row)
+ROWS(encode_nvfp4, nvfp4_row)
+
+#define ENCODER(name_, tier_, enum_, observe_)                         \
+    const struct oz_cpu_encoder oz_encoder_bf16_##name_##__##tier_ = { \
+        .encoder = {.name = "oz_encode_bf16_" #name_ "__" #tier_,      \
+                    .observe = (observe_),                             \
+                    .encode = encode_##name_},                         \
+        .codec = &oz_codec_##name_,                                    \
+        .stored = OZ_DTYPE_BF16,                                       \
+        .tier = (enum_),                                               \
+        .proven = "Intel Xeon (Emerald Rapids)"};
+
+#define ENCODERS(tier_, enum_)                      \
+    ENCODER(fp8_tensor, tier_, enum_, observe_amax) \
+    ENCODER(fp8_channel, tier_, enum_, NULL)        \
+    ENCODER(fp8_block, tier_, enum_, NULL)          \
+    ENCODER(int8_channel, tier_, enum_, NULL)       \
+    ENCODER(mxfp8, tier_, enum_, NULL)              \
+    ENCODER(mxfp4, tier_, enum_, NULL)              \
+    ENCODER(nvfp4, tier_, enum_, observe_amax)
+
+#endif

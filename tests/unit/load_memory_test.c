@@ -1,0 +1,403 @@
+/*
+ * The loader's memory on a synthetic checkpoint: q, k and v of every block in different shards, one
+ * giant embedding, one fused 3-D tensor. Anonymous memory at its peak is what arena and schedule say,
+ * within 5 % + 8 MiB both ways, and at most the quantized bytes + 256 MiB.
+ *
+ * load_memory_test [MIB [rates]]: the checkpoint's size (96), and instead of the test the rates of
+ * loading from the page cache: the load, reading alone, encoding alone.
+ */
+#include "test.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/pool.h"
+#include "ckpt/writer.h"
+#include "dev/ops.h"
+#include "fill.h"
+#include "load/load.h"
+#include "num/float.h"
+#include "ops/param.h"
+#include "scratch.h"
+
+#define MIB (INT64_C(1) << 20)
+#define WIDTH 1536
+#define MAX_ROWS 2048
+#define PATTERN_ELEMENTS ((1 << 19) + 24)
+#define REPEATS 5
+#define MAX_BAND (4 << 20)
+
+static struct oz_error err;
+static struct oz_pool *pool;
+static struct oz_device *dev;
+static int64_t total_bytes = 96 * MIB;
+
+static struct oz_arena host;
+static struct oz_layer_table table;
+static struct oz_ckpt *ckpt;
+static struct oz_match *match;
+static struct oz_param params[MAX_ROWS];
+static struct oz_choice choices[MAX_ROWS];
+static struct oz_ckpt_spec specs[MAX_ROWS];
+
+static void ok(enum oz_status status)
+{
+    if (status != OZ_OK) {
+        fail_msg("%s", err.message);
+    }
+}
+
+static void add(struct oz_layer row, const char *name)
+{
+    row.bind = &params[table.count];
+    struct oz_ckpt_spec *s = &specs[table.count];
+    oz_layer_add(&table, &row, "%s", name);
+    *s = (struct oz_ckpt_spec){
+        .name = table.rows[table.count - 1].name, .dtype = OZ_DTYPE_BF16, .rank = row.rank};
+    memcpy(s->shape, row.shape, (size_t)row.rank * sizeof *row.shape);
+}
+
+/* A fifth each for the embedding and the fused tensor, the rest for blocks. */
+static void make_table(void)
+{
+    static const char *const parts[] = {"q", "k", "v", "out"};
+    int64_t fifth = total_bytes / 5 / (2 * WIDTH);
+    int blocks = (int)(total_bytes * 3 / 5 / (4 * 2 * WIDTH * WIDTH));
+    for (int part = 0; part < 4; part++) {
+        for (int block = 0; block < blocks; block++) {
+            char name[64];
+            struct oz_layer row = {
+                .kind = OZ_LAYER_LINEAR, .rank = 2, .shape = {WIDTH, WIDTH}, .fused_index = part};
+            row.fused = part < 3 ? oz_layer_string(&table, "blocks.%d.qkv", block) : NULL;
+            (void)snprintf(name, sizeof name, "blocks.%d.%s.weight", block, parts[part]);
+            add(row, name);
+        }
+    }
+    add((struct oz_layer){.kind = OZ_LAYER_EMBED, .rank = 2, .shape = {fifth, WIDTH}},
+        "embed.weight");
+    add((struct oz_layer){.kind = OZ_LAYER_EXPERTS, .rank = 3, .shape = {8, fifth / 8, WIDTH}},
+        "experts.weight");
+}
+
+static void write_checkpoint(void)
+{
+    struct oz_ckpt_writer *w;
+    uint16_t *pattern = oz_alloc(PATTERN_ELEMENTS * sizeof *pattern);
+    for (uint32_t i = 0; i < PATTERN_ELEMENTS; i++) {
+        pattern[i] = oz_f32_to_bf16((float)fill_value(1, i));
+    }
+    const struct oz_ckpt_writer_options options = {
+        .folder = scratch_path("m"), .stem = "model", .max_shard_bytes = total_bytes * 3 / 20};
+    scratch_folder("m");
+    ok(oz_ckpt_writer_create(&w, &options, specs, table.count, &err));
+    for (int32_t i; (i = oz_ckpt_writer_next(w)) >= 0;) {
+        int64_t bytes = 2;
+        for (int32_t d = 0; d < specs[i].rank; d++) {
+            bytes *= specs[i].shape[d];
+        }
+        for (int64_t at = 0; at < bytes; at += PATTERN_ELEMENTS * 2) {
+            int64_t n = bytes - at < PATTERN_ELEMENTS * 2 ? bytes - at : PATTERN_ELEMENTS * 2;
+            ok(oz_ckpt_writer_put(w, pattern, (size_t)n, &err));
+        }
+    }
+    ok(oz_ckpt_writer_finish(w, &err));
+    oz_ckpt_writer_destroy(&w);
+    oz_free(pattern);
+}
+
+static int start(void **state)
+{
+    /* What is given back goes back to the system, whatever was given back before. */
+    if (mallopt(M_MMAP_THRESHOLD, 1 << 17) != 1 || scratch_open(state) != 0) {
+        return -1;
+    }
+    ok(oz_pool_create(&pool, 2, &err));
+    ok(oz_device_open(&dev, "cpu", 0, pool, &err));
+    ok(oz_arena_init_host(&host, "table", 1 << 22, &err));
+    ok(oz_layer_table_init(&table, &host, "test", MAX_ROWS, 1));
+    make_table();
+    write_checkpoint();
+    ok(oz_layer_table_finish(&table, &err));
+    oz_params_describe(&table);
+    ok(oz_ckpt_open(&ckpt, scratch_path("m"), NULL, &err));
+    ok(oz_match_create(&match, ckpt, &table, &err));
+    ok(oz_match_check(match, "m", &err));
+    return 0;
+}
+
+static int stop(void **state)
+{
+    oz_match_destroy(&match);
+    oz_ckpt_close(&ckpt);
+    oz_arena_deinit(&host);
+    oz_device_close(&dev);
+    oz_pool_destroy(&pool);
+    return scratch_close(state);
+}
+
+static struct oz_assignment assign(const char *codec, bool fused)
+{
+    for (int32_t i = 0; i < table.count; i++) {
+        bool quantized = table.rows[i].kind != OZ_LAYER_EMBED;
+        choices[i].rule = codec;
+        choices[i].scheme = (struct oz_scheme){.name = quantized ? codec : "as stored",
+                                               .codec = quantized ? oz_codec_find(codec) : NULL,
+                                               .scope = fused ? OZ_SCOPE_FUSED : OZ_SCOPE_OWN,
+                                               .mode_count = 1};
+    }
+    return (struct oz_assignment){.table = &table, .choices = choices};
+}
+
+/* ---- memory ---- */
+
+/* A line of /proc/self/status in bytes. */
+static int64_t status_bytes(const char *name)
+{
+    char line[256];
+    int64_t bytes = -1;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        if (strncmp(line, name, strlen(name)) == 0) {
+            bytes = strtoll(line + strlen(name) + 1, NULL, 10) * 1024;
+        }
+    }
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+    return bytes;
+}
+
+struct sampler {
+    atomic_bool stop;
+    int64_t peak;
+};
+
+static void *sample(void *ctx)
+{
+    struct sampler *s = ctx;
+    while (!atomic_load(&s->stop)) {
+        int64_t now = status_bytes("RssAnon");
+        s->peak = now > s->peak ? now : s->peak;
+        (void)nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+    }
+    return NULL;
+}
+
+static void peak_is_as_predicted(const char *codec, bool fused)
+{
+    struct oz_assignment assignment = assign(codec, fused);
+    struct oz_load_stats stats = {0};
+    struct oz_load_schedule schedule;
+    struct oz_arena measure;
+    struct oz_arena model;
+    struct sampler sampler = {.peak = 0};
+    pthread_t thread;
+    oz_arena_init_measure(&measure, "model");
+    struct oz_load_args args = {.match = match,
+                                .dev = dev,
+                                .model = &measure,
+                                .assignment = &assignment,
+                                .schedule = &schedule};
+    ok(oz_load_component(&args, &err));
+    int64_t predicted =
+        (int64_t)measure.used_bytes + schedule.staging_bytes + schedule.bookkeeping_bytes;
+    oz_load_schedule_deinit(&schedule);
+    ok(oz_arena_init_host(&model, "model", measure.used_bytes, &err));
+    args.model = &model;
+    args.stats = &stats;
+    int64_t before = status_bytes("RssAnon");
+    assert_int_equal(pthread_create(&thread, NULL, sample, &sampler), 0);
+    ok(oz_load_component(&args, &err));
+    int64_t after = status_bytes("RssAnon");
+    atomic_store(&sampler.stop, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    int64_t peak = (sampler.peak > after ? sampler.peak : after) - before;
+    int64_t allowed = predicted / 20 + 8 * MIB;
+    print_message("%s: anonymous peak %.1f MiB, predicted %.1f (arena %.1f, staging %.1f); read "
+                  "%.1f MiB, of which %.1f again\n",
+                  codec, (double)peak / (double)MIB, (double)predicted / (double)MIB,
+                  (double)measure.used_bytes / (double)MIB,
+                  (double)stats.staging_bytes / (double)MIB,
+                  (double)schedule.read_bytes / (double)MIB,
+                  (double)(schedule.read_bytes - schedule.tensor_bytes) / (double)MIB);
+    assert_true(peak <= predicted + allowed && peak >= predicted - allowed);
+    assert_true(peak <= stats.encoded_bytes + 256 * MIB);
+    oz_load_schedule_deinit(&schedule);
+    oz_arena_deinit(&model);
+}
+
+static void memory(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* their shadows are anonymous memory too */
+#endif
+    peak_is_as_predicted("int8_channel", false);
+    peak_is_as_predicted("mxfp4", false);
+    peak_is_as_predicted("fp8_tensor", true);
+    peak_is_as_predicted("fp8_block", false);
+    peak_is_as_predicted("nvfp4", false);
+    peak_is_as_predicted("nf4_nested", false);
+}
+
+/* ---- rates ---- */
+
+struct rates {
+    const struct oz_load_schedule *schedule;
+    uint8_t *buffers; /* a band for each thread, or all tensors one after the other */
+    int64_t *places;  /* of steps in buffers */
+};
+
+static atomic_bool failed;
+
+static void read_steps(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    struct rates *r = ctx;
+    for (int64_t i = begin; i < end; i++) {
+        const struct oz_load_step *s = &r->schedule->steps[i];
+        const struct oz_tensor_view *t = oz_ckpt_tensor(ckpt, match->row_tensor[s->row]);
+        uint8_t *to =
+            r->places != NULL ? r->buffers + r->places[i] : r->buffers + (int64_t)thread * MAX_BAND;
+        if (s->bytes > 0) {
+            struct oz_error e;
+            if (oz_ckpt_read(ckpt, t, s->offset - t->file_offset, s->bytes, to, &e) != OZ_OK) {
+                atomic_store(&failed, true);
+            }
+        }
+    }
+}
+
+static void encode_steps(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    struct rates *r = ctx;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        const struct oz_load_step *s = &r->schedule->steps[i];
+        struct oz_weight w = params[s->row].weight;
+        const struct oz_encoder *e = dev->ops->find_encoder(dev, w.codec, OZ_DTYPE_BF16);
+        struct oz_encode_state state;
+        oz_encode_state_init(&state);
+        if (e == NULL || !e->encode(&w, s->slice, s->first_row, r->buffers + r->places[i], s->rows,
+                                    w.cols, &state)) {
+            atomic_store(&failed, true);
+        }
+    }
+}
+
+/* Planes to where a fresh arena has them: as far apart as they were. */
+static void move_planes(const struct oz_arena *model)
+{
+    uintptr_t first = (uintptr_t)params[0].weight.planes[OZ_PLANE_CODES].data;
+    for (int32_t i = 0; i < table.count; i++) {
+        for (int p = 0; p < OZ_PLANE_COUNT && table.rows[i].kind != OZ_LAYER_EMBED; p++) {
+            struct oz_plane_view *plane = &params[i].weight.planes[p];
+            if (plane->present) {
+                plane->data = model->base + ((uintptr_t)plane->data - first);
+            }
+        }
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values)
+{
+    qsort(values, REPEATS, sizeof *values, by_value);
+    return values[REPEATS / 2];
+}
+
+/* Median GB/s of bf16 input: the load; reading its bands alone; encoding them alone, from memory to
+ * fresh memory; on the same threads. */
+static void rate_of(const char *codec)
+{
+    struct oz_assignment assignment = assign(codec, false);
+    double load_gbs[REPEATS];
+    double read_gbs[REPEATS];
+    double encode_gbs[REPEATS];
+    struct oz_load_schedule schedule;
+    struct oz_arena measure;
+    oz_arena_init_measure(&measure, "model");
+    struct oz_load_args args = {.match = match,
+                                .dev = dev,
+                                .model = &measure,
+                                .assignment = &assignment,
+                                .schedule = &schedule};
+    ok(oz_load_component(&args, &err));
+    struct rates r = {.schedule = &schedule,
+                      .places = oz_alloc((size_t)schedule.count * sizeof *r.places)};
+    int64_t *places = r.places;
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < schedule.count; i++) {
+        places[i] = bytes;
+        bytes += schedule.steps[i].rows * WIDTH * 2;
+        assert_true(schedule.steps[i].bytes <= MAX_BAND);
+    }
+    uint8_t *all = oz_alloc((size_t)bytes);
+    uint8_t *bands = oz_alloc_zero(2, MAX_BAND);
+    r.buffers = all;
+    oz_pool_for(pool, schedule.count, 1, read_steps, &r);
+    for (int i = 0; i < REPEATS; i++) {
+        struct oz_arena model;
+        struct oz_load_schedule mine;
+        double t[4];
+        r.buffers = bands;
+        r.places = NULL;
+        t[0] = oz_clock_seconds();
+        oz_pool_for(pool, schedule.count, 1, read_steps, &r);
+        read_gbs[i] = (double)schedule.read_bytes / (oz_clock_seconds() - t[0]) * 1e-9;
+        ok(oz_arena_init_host(&model, "model", measure.used_bytes, &err));
+        args.model = &model;
+        args.schedule = &mine;
+        t[1] = oz_clock_seconds();
+        ok(oz_load_component(&args, &err));
+        load_gbs[i] = (double)schedule.read_bytes / (oz_clock_seconds() - t[1]) * 1e-9;
+        oz_load_schedule_deinit(&mine);
+        oz_arena_deinit(&model);
+        ok(oz_arena_init_host(&model, "model", measure.used_bytes, &err)); /* untouched again */
+        move_planes(&model);
+        r.buffers = all;
+        r.places = places;
+        t[2] = oz_clock_seconds();
+        oz_pool_for(pool, schedule.count, 1, encode_steps, &r);
+        encode_gbs[i] = (double)schedule.read_bytes / (oz_clock_seconds() - t[2]) * 1e-9;
+        oz_arena_deinit(&model);
+    }
+    assert_false(atomic_load(&failed));
+    double load = median(load_gbs);
+    double read = median(read_gbs);
+    double encode = median(encode_gbs);
+    double least = read < encode ? read : encode;
+    print_message("%-13s load %5.2f GB/s, read %5.2f, encode %5.2f: %3.0f %% of the slower one\n",
+                  codec, load, read, encode, 100 * load / least);
+    oz_free(places);
+    oz_free(all);
+    oz_free(bands);
+    oz_load_schedule_deinit(&schedule);
+}
+
+static void rates(void **state)
+{
+    rate_of("int8_channel");
+    rate_of("mxfp4");
+    rate_of("mxfp8");
+    rate_of("fp8_channel");
+    rate_of("fp8_block");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory)};
+    const struct CMUnitTest benches[] = {cmocka_unit_test(rates)};
+    if (argc > 1) {
+        total_bytes = strtoll(argv[1], NULL, 10) * MIB;
+    }
+    return argc > 2 ? cmocka_run_group_tests(benches, start, stop)
+                    : cmocka_run_group_tests(tests, start, stop);
+}
