@@ -179,23 +179,27 @@ void b14_zero_elements_and_rank_0(void)
     oz_ckpt_close(&c);
 }
 
+/* One of three ways to the same file: alone, in a folder, as a shard. */
+static const char *way(char name[128], int which, const char *file)
+{
+    static const char *const folders[] = {"b15", "b15_folder", "b15_shards"};
+    (void)snprintf(name, 128, "%s/%s%s", folders[which], file, which == 0 ? ".safetensors" : "");
+    return name;
+}
+
 void b15_trailing_bytes_holes_overlaps(void)
 {
-    static const char *const ways[] = {"b15/%s.safetensors", "b15_folder/%s", "b15_shards/%s"};
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (int i = 0; i < 3; i++) {
         char name[128];
         struct oz_ckpt *c;
-        (void)snprintf(name, sizeof name, ways[i], "trailing");
-        if (bugs_works(open_file(name, &c), &err, name)) {
+        if (bugs_works(open_file(way(name, i, "trailing"), &c), &err, name)) {
             bugs_right(strstr(scratch_log, "16 bytes after the last tensor are ignored") != NULL,
                        "trailing bytes are told");
             bugs_right(oz_ckpt_count(c) == 2, "the tensors are there");
         }
         oz_ckpt_close(&c);
-        (void)snprintf(name, sizeof name, ways[i], "hole");
-        refused(name, OZ_ERR_FORMAT, "the data have a hole");
-        (void)snprintf(name, sizeof name, ways[i], "overlap");
-        refused(name, OZ_ERR_FORMAT, "the data overlap");
+        refused(way(name, i, "hole"), OZ_ERR_FORMAT, "the data have a hole");
+        refused(way(name, i, "overlap"), OZ_ERR_FORMAT, "the data overlap");
     }
 }
 

@@ -217,9 +217,13 @@ static void a_checkpoint_with_one_tensor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_such_model), cmocka_unit_test(the_copy_opens),
-        cmocka_unit_test(unknown_keys),  cmocka_unit_test(one_thing_wrong),
-        cmocka_unit_test(missing_files), cmocka_unit_test(a_checkpoint_with_one_tensor),
+        cmocka_unit_test(no_such_model),
+        cmocka_unit_test(the_copy_opens),
+        cmocka_unit_test(unknown_keys),
+        cmocka_unit_test(one_thing_wrong),
+        cmocka_unit_test(missing_files),
+        cmocka_unit_test(lfs_pointers),
+        cmocka_unit_test(a_checkpoint_with_one_tensor),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }
