@@ -113,14 +113,6 @@ static enum oz_status assign(struct oz_engine *e, const struct oz_engine_options
     OZ_TRY(oz_keep_parse(&keep, o->keep, err));
     OZ_TRY(oz_pipeline_assign(e->pipeline, request, keep, o->allow_unmatched != 0, err));
     oz_pipeline_log_assignments(e->pipeline, request);
-    if (oz_pipeline_quantized(e->pipeline) > 0) {
-        /* NEEDSWORK: goes when the loader quantizes. */
-        return OZ_FAIL(
-            err, OZ_ERR_UNSUPPORTED,
-            "The request is right, and would quantize %lld layers; this version does not "
-            "load that yet.",
-            (long long)oz_pipeline_quantized(e->pipeline));
-    }
     return OZ_OK;
 }
 

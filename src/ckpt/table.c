@@ -105,10 +105,8 @@ enum oz_status oz_ckpt_add_file(struct oz_ckpt *c, const char *path, int32_t *in
     }
     struct oz_filemap *map = &c->maps[c->file_count];
     OZ_TRY(oz_filemap_open(map, path, err));
-    c->files[c->file_count] = (struct oz_ckpt_file){.path = copy,
-                                                    .fd = map->fd,
-                                                    .bytes = map->bytes,
-                                                    .map = map->data};
+    c->files[c->file_count] =
+        (struct oz_ckpt_file){.path = copy, .fd = map->fd, .bytes = map->bytes, .map = map->data};
     *index = c->file_count++;
     return OZ_OK;
 }

@@ -30,10 +30,10 @@ struct oz_codec;
 
 /* One file of a checkpoint. */
 struct oz_ckpt_file {
-    const char *path;    /* as opened; for messages */
-    int fd;              /* for pread; owned by the table */
-    int64_t bytes;       /* size when opened */
-    const uint8_t *map;  /* whole file, read-only and private */
+    const char *path;   /* as opened; for messages */
+    int fd;             /* for pread; owned by the table */
+    int64_t bytes;      /* size when opened */
+    const uint8_t *map; /* whole file, read-only and private */
 };
 
 /*

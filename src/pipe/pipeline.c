@@ -363,9 +363,12 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
         c->loaded = (struct oz_load_stats){0};
+        const struct oz_assignment *assignment =
+            c->assignment.table != NULL ? &c->assignment : NULL;
         OZ_TRY(oz_load_component(&(struct oz_load_args){.match = c->match,
                                                         .dev = p->dev,
                                                         .model = model,
+                                                        .assignment = assignment,
                                                         .progress = fn,
                                                         .progress_ctx = ctx,
                                                         .done_bytes = &done,
