@@ -190,7 +190,9 @@ static void files_that_change(void **state)
         (void)fclose(f);
         assert_int_equal(oz_load_component(&args, &err), OZ_ERR_IO);
         assert_non_null(strstr(err.message, path));
-        assert_non_null(strstr(err.message, "was changed while"));
+        if (strstr(err.message, "while it was in use") == NULL) {
+            fail_msg("%s", err.message);
+        }
         oz_arena_deinit(&model);
         load_model_close_model();
     }
