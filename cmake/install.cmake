@@ -17,6 +17,24 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/models/emoji)
     file(CREATE_LINK ${PROJECT_SOURCE_DIR}/models ${PROJECT_BINARY_DIR}/share/ounce/models SYMBOLIC)
 endif()
 
+# The man page and the completions are made of what docs/options says.
+set(OZ_MANUAL_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/manual ${PROJECT_SOURCE_DIR}/apps/cli/main.c)
+file(GLOB OZ_OPTION_PAGES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/options/*.md)
+foreach(pair man:ounce.1:man/man1 bash:ounce:bash-completion/completions zsh:_ounce:zsh/site-functions)
+    string(REPLACE ":" ";" pair ${pair})
+    list(GET pair 0 kind)
+    list(GET pair 1 name)
+    list(GET pair 2 folder)
+    set(output ${PROJECT_BINARY_DIR}/manual/${kind}/${name})
+    add_custom_command(OUTPUT ${output}
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/manual/${kind}
+        COMMAND ${PROJECT_SOURCE_DIR}/scripts/manual ${kind} > ${output}
+        DEPENDS ${OZ_MANUAL_DEPENDS} ${OZ_OPTION_PAGES} VERBATIM)
+    list(APPEND OZ_MANUAL ${output})
+    install(FILES ${output} DESTINATION ${CMAKE_INSTALL_DATADIR}/${folder})
+endforeach()
+add_custom_target(manual ALL DEPENDS ${OZ_MANUAL})
+
 # pkg-config. With only the static library installed, plain `--libs` must name its dependencies too.
 list(JOIN OZ_PC_MODULES " " OZ_PC_REQUIRES)
 if(OUNCE_SHARED)

@@ -14,7 +14,9 @@
 static const struct command commands[] = {
     {"generate", COMMAND_GENERATE, cli_generate, "generate [MODEL] --prompt TEXT [options]",
      "draw pictures from prompts",
-     "MODEL is a folder in the diffusers layout; without one the bundled emoji model draws.\n"
+     "MODEL is a folder in the diffusers layout, or org/name in the Hugging Face cache on disk; "
+     "without\n"
+     "one the bundled emoji model draws.\n"
      "The paths of the pictures go to standard output, one a line, all else to standard error.\n"
      "Ctrl-C stops within a step and leaves no unfinished file; what was written stays.\n"
      "\n"
@@ -24,7 +26,9 @@ static const struct command commands[] = {
      "  ounce generate --prompts-file prompts.txt --contact-sheet all.png\n"},
     {"inspect", COMMAND_INSPECT, cli_inspect, "inspect [MODEL] [options]",
      "describe a model from the headers of its files",
-     "MODEL is a folder in the diffusers layout; without one it is the bundled emoji model.\n"
+     "MODEL is a folder in the diffusers layout, or org/name in the Hugging Face cache on disk; "
+     "without\n"
+     "one it is the bundled emoji model.\n"
      "Components, tensors, dtypes and bytes, and what consumes each tensor; no weights are read.\n"
      "A model that would not load is described as far as it goes, and the exit status is 3.\n"
      "\n"

@@ -69,9 +69,10 @@ enum oz_precision {
 struct oz_engine_options {
     size_t struct_size;
 
-    /* A folder in the diffusers layout. NULL or "": the bundled emoji model, looked for in
-     * $OUNCE_MODELS, then in the data folder relative to the program (installed or in the build
-     * tree), then in the data folder that the library was configured with. */
+    /* A folder in the diffusers layout, or "org/name" of a model in the Hugging Face cache on disk
+     * (nothing is downloaded). NULL or "": the bundled emoji model, looked for in $OUNCE_MODELS, then
+     * in the data folder relative to the program (installed or in the build tree), then in the data
+     * folder that the library was configured with. */
     const char *model;
 
     const char *device;          /* "cpu" (default) */
@@ -186,7 +187,7 @@ OZ_API const uint8_t *oz_image_pixels(const struct oz_image *image);
 OZ_API const float *oz_image_floats(const struct oz_image *image);
 /* The request that made it, as a JSON object (prompt, negative_prompt, width, height,
  * num_inference_steps, true_cfg_scale,
- * seed, model, version); borrowed. Empty string for images not made by oz_image_generate. */
+ * seed, model, quantization if there is one, precision, version); borrowed. Empty string for images not made by oz_image_generate. */
 OZ_API const char *oz_image_metadata(const struct oz_image *image);
 
 struct oz_png_options {

@@ -113,6 +113,12 @@ static enum oz_status assign(struct oz_engine *e, const struct oz_engine_options
     OZ_TRY(oz_keep_parse(&keep, o->keep, err));
     OZ_TRY(oz_pipeline_assign(e->pipeline, request, keep, o->allow_unmatched != 0, err));
     oz_pipeline_log_assignments(e->pipeline, request);
+    if (oz_pipeline_quantized(e->pipeline) > 0) {
+        const struct oz_component_request *c = &request->components[0];
+        bool named = c->component == NULL && !c->online && c->method != NULL;
+        (void)snprintf(e->quantization, sizeof e->quantization, "%s",
+                       named ? c->method->name : "config");
+    }
     return OZ_OK;
 }
 

@@ -18,7 +18,8 @@ struct oz_engine {
     struct oz_pipeline *pipeline;
     struct oz_trace *trace;
     int32_t max_batch;
-    uint64_t log_number; /* of oz_log_set */
+    char quantization[64]; /* for metadata: the method, "config", or "" */
+    uint64_t log_number;   /* of oz_log_set */
     oz_progress_fn progress;
     void *progress_ctx;
     pthread_mutex_t lock; /* of stats, which other threads may read */

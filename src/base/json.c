@@ -15,8 +15,17 @@ enum oz_status oz_json_parse_file(struct oz_json **out, const char *path, size_t
     char *text;
     size_t bytes;
     *out = NULL;
+    static const char pointer[] = "version https://git-lfs";
     OZ_TRY(oz_file_read(path, max_bytes, &text, &bytes, err));
-    enum oz_status status = oz_json_parse(out, text, bytes, path, err);
+    enum oz_status status;
+    if (strncmp(text, pointer, sizeof pointer - 1) == 0) {
+        status = OZ_FAIL(err, OZ_ERR_FORMAT,
+                         "%s is a Git LFS pointer, not the file itself; fetch it with \"git lfs "
+                         "pull\".",
+                         path);
+    } else {
+        status = oz_json_parse(out, text, bytes, path, err);
+    }
     oz_free(text);
     return status;
 }

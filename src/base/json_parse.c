@@ -444,7 +444,10 @@ static enum oz_status read_value(struct parser *p, const char *key, bool *opened
     struct oz_json v = {.type = OZ_JSON_NULL, .key = key};
     *opened = false;
     skip_blanks(p);
-    switch (p->at < p->end ? *p->at : '\0') {
+    if (p->at == p->end) {
+        return fail(p, "");
+    }
+    switch (*p->at) {
     case '{':
     case '[':
         if (p->depth == MAX_DEPTH) {

@@ -132,7 +132,8 @@ static enum oz_status read_tensor(struct oz_ckpt *c, const struct header *h, con
     /* The range first: an unknown dtype must not be a way around it. */
     OZ_TRY(read_range(h, t, oz_json_get(entry, "data_offsets"), err));
     if (!oz_dtype_find(dtype, &t->dtype)) {
-        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED, "%s: tensor %s has the unknown dtype \"%s\".",
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                       "%s: tensor %s has the unknown dtype \"%s\"; a newer version may know it.",
                        h->path, name, dtype);
     }
     OZ_TRY(read_shape(h, t, oz_json_get(entry, "shape"), err));
@@ -186,7 +187,8 @@ static enum oz_status check_cover(struct oz_ckpt *c, const struct header *h, int
         if (t->file_offset != at) {
             return OZ_FAIL(err, OZ_ERR_FORMAT,
                            "%s: tensor %s begins at byte %" PRId64 " of the file where %" PRId64
-                           " was expected: the data %s.",
+                           " was expected: the data %s. The file is damaged, or its writer is "
+                           "at fault; download or convert it again.",
                            h->path, t->name, t->file_offset, at,
                            t->file_offset < at ? "overlap" : "have a hole");
         }

@@ -16,6 +16,7 @@
 #include "cpu/encode.h"
 #include "cpu/kernel.h"
 #include "cpu/plan.h"
+#include "cpu/stage.h"
 #include "dev/backends.h"
 
 /* There is nothing to order: one of each serves everybody. */
@@ -146,7 +147,7 @@ static void event_destroy(struct oz_device *dev, struct oz_event *event)
 
 static size_t scratch_bytes(const struct oz_device *dev, enum oz_op op, const void *args)
 {
-    return oz_cpu_pick(dev, op, args)->scratch(dev, args);
+    return oz_stage_scratch(dev, op, args);
 }
 
 static enum oz_status run_any(const struct oz_op_ctx *ctx, enum oz_op op, const void *args)
@@ -154,7 +155,7 @@ static enum oz_status run_any(const struct oz_op_ctx *ctx, enum oz_op op, const 
     if (ctx->dev->plan_only) {
         return OZ_ERR_DEVICE;
     }
-    return oz_cpu_pick(ctx->dev, op, args)->run(ctx, args);
+    return oz_stage_run(ctx, op, args);
 }
 
 #define RUN(function, id, type)                                                   \

@@ -362,6 +362,19 @@ static void multiply_panels(const struct job *job, const struct task *t, const s
     }
 }
 
+/* Sums of integers to values. */
+static void scale_sums(const struct oz_gemm *p, const struct task *t, int64_t col0, int64_t cols,
+                       const float *col_scales, float *sums)
+{
+    int64_t nr = p->kernel->nr;
+    for (int64_t r = 0; r < t->rows; r++) {
+        float factor = p->row_scales[t->row0 + r];
+        for (int64_t c = 0; c < cols; c++) {
+            sums[r * nr + c] = factor * (col_scales[col0 + c] * sums[r * nr + c]);
+        }
+    }
+}
+
 static void run_task(const struct job *job, const struct task *t)
 {
     const struct oz_gemm *p = job->p;
@@ -384,8 +397,15 @@ static void run_task(const struct job *job, const struct task *t)
     }
     for (int64_t panel = t->first; panel < t->last; panel++) {
         int64_t at = (panel - t->first) * job->l.task_rows * g->nr;
-        g->store(p->epilogue, t->row0, t->rows, panel * g->nr, min64(p->n - panel * g->nr, g->nr),
-                 sums + at, up != NULL ? up + at : NULL, g->nr);
+        int64_t cols = min64(p->n - panel * g->nr, g->nr);
+        if (p->row_scales != NULL) {
+            scale_sums(p, t, panel * g->nr, cols, p->col_scales, sums + at);
+        }
+        if (p->row_scales != NULL && up != NULL) {
+            scale_sums(p, t, panel * g->nr, cols, p->up_col_scales, up + at);
+        }
+        g->store(p->epilogue, t->row0, t->rows, panel * g->nr, cols, sums + at,
+                 up != NULL ? up + at : NULL, g->nr);
     }
 }
 

@@ -77,6 +77,7 @@ struct oz_gemm_kernel {
 struct oz_param_plan {
     const struct oz_cpu_kernel *kernel;
     enum oz_dtype stored; /* of packed elements: F32 or BF16 */
+    bool decodes;         /* nothing is packed: panels are decoded from the planes band by band */
 };
 
 /* Columns [k0, k0 + count) of gathered rows [row0, row0 + rows) of A, in f32, ld apart. */
@@ -94,6 +95,9 @@ struct oz_gemm {
     int64_t lda;
     oz_gemm_fetch_fn fetch; /* gathered rows (then a is not read) */
     const void *fetch_ctx;
+    /* Sums of integers get their scales before the epilogue: y = row_scales[m] (col_scales[n] sum).
+     * NULL, all of them: no. */
+    const float *row_scales, *col_scales, *up_col_scales;
     const struct oz_gemm_epilogue *epilogue;
 };
 
@@ -133,6 +137,14 @@ const char *oz_gemm_linear_reject(const struct oz_linear_args *a, const struct o
 OZ_MUST_USE enum oz_status oz_gemm_linear(const struct oz_op_ctx *ctx,
                                           const struct oz_linear_args *a,
                                           const struct oz_cpu_kernel *k);
+/* The same of weights in any codec, whose plan decodes: gemm_decode.c. */
+size_t oz_gemm_decode_scratch(const struct oz_device *dev, const struct oz_linear_args *a,
+                              const struct oz_cpu_kernel *k);
+const char *oz_gemm_decode_reject(const struct oz_linear_args *a);
+OZ_MUST_USE enum oz_status oz_gemm_decode_linear(const struct oz_op_ctx *ctx,
+                                                 const struct oz_linear_args *a,
+                                                 const struct oz_cpu_kernel *k,
+                                                 struct oz_gemm_epilogue epilogue);
 size_t oz_gemm_conv_scratch(const struct oz_device *dev, const struct oz_conv_args *a,
                             const struct oz_cpu_kernel *k);
 const char *oz_gemm_conv_reject(const struct oz_conv_args *a, const struct oz_cpu_kernel *k);

@@ -10,16 +10,21 @@ static const float *vector(const struct oz_param *p)
     return p != NULL && p->name != NULL ? p->weight.planes[OZ_PLANE_CODES].data : NULL;
 }
 
+static struct oz_gemm_epilogue linear_epilogue(const struct oz_linear_args *a)
+{
+    return (struct oz_gemm_epilogue){.bias = vector(&a->w->b),
+                                     .up_bias = a->up != NULL ? vector(&a->up->b) : NULL,
+                                     .fn = a->fn,
+                                     .gate = a->gate.table != NULL ? &a->gate : NULL,
+                                     .mod_index = a->mod_index,
+                                     .residual = a->residual,
+                                     .out = a->out};
+}
+
 static struct oz_gemm linear_product(const struct oz_linear_args *a, const struct oz_cpu_kernel *k,
                                      struct oz_gemm_epilogue *e)
 {
-    *e = (struct oz_gemm_epilogue){.bias = vector(&a->w->b),
-                                   .up_bias = a->up != NULL ? vector(&a->up->b) : NULL,
-                                   .fn = a->fn,
-                                   .gate = a->gate.table != NULL ? &a->gate : NULL,
-                                   .mod_index = a->mod_index,
-                                   .residual = a->residual,
-                                   .out = a->out};
+    *e = linear_epilogue(a);
     return (struct oz_gemm){.kernel = k->gemm,
                             .m = a->x->rows,
                             .n = a->w->w.shape[0],
@@ -32,9 +37,17 @@ static struct oz_gemm linear_product(const struct oz_linear_args *a, const struc
                             .epilogue = e};
 }
 
+static bool decodes(const struct oz_linear_args *a)
+{
+    return a->w->w.plan != NULL && a->w->w.plan->decodes;
+}
+
 size_t oz_gemm_linear_scratch(const struct oz_device *dev, const struct oz_linear_args *a,
                               const struct oz_cpu_kernel *k)
 {
+    if (decodes(a)) {
+        return oz_gemm_decode_scratch(dev, a, k);
+    }
     struct oz_gemm_epilogue e;
     struct oz_gemm p = linear_product(a, k, &e);
     p.packed_up = a->up != NULL ? a->up : NULL; /* only whether it is there counts */
@@ -61,10 +74,16 @@ const char *oz_gemm_linear_reject(const struct oz_linear_args *a, const struct o
         return "the weight is not packed for it";
     }
     if (a->up != NULL && (a->up->w.plan == NULL || a->up->w.plan->kernel != k ||
-                          a->up->w.plan->stored != a->w->w.plan->stored)) {
+                          a->up->w.plan->stored != a->w->w.plan->stored ||
+                          a->up->w.plan->decodes != a->w->w.plan->decodes)) {
         return "the second weight is not packed like the first";
     }
-    if (a->x->spec.dtype != k->gemm->a_dtype || !plain(&a->x->spec)) {
+    if (decodes(a)) {
+        const char *reason = oz_gemm_decode_reject(a);
+        if (reason != NULL) {
+            return reason;
+        }
+    } else if (a->x->spec.dtype != k->gemm->a_dtype || !plain(&a->x->spec)) {
         return "the input has another format";
     }
     if (a->residual != NULL && a->residual->spec.dtype != OZ_DTYPE_F32) {
@@ -76,6 +95,9 @@ const char *oz_gemm_linear_reject(const struct oz_linear_args *a, const struct o
 enum oz_status oz_gemm_linear(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
                               const struct oz_cpu_kernel *k)
 {
+    if (decodes(a)) {
+        return oz_gemm_decode_linear(ctx, a, k, linear_epilogue(a));
+    }
     struct oz_gemm_epilogue e;
     struct oz_gemm p = linear_product(a, k, &e);
     oz_gemm_run(ctx, &p);

@@ -61,6 +61,17 @@ const char *oz_cpu_unusable(const struct oz_cpu *cpu, const struct oz_cpu_kernel
 /* "linear" */
 const char *oz_cpu_op_name(enum oz_op op);
 
+/* The operator that reads parameters of a use. */
+static inline enum oz_op oz_cpu_use_op(enum oz_param_use use)
+{
+    static const enum oz_op ops[] = {[OZ_USE_LINEAR] = OZ_OP_LINEAR,
+                                     [OZ_USE_CONV] = OZ_OP_CONV,
+                                     [OZ_USE_EXPERTS] = OZ_OP_EXPERTS,
+                                     [OZ_USE_EMBED] = OZ_OP_EMBED,
+                                     [OZ_USE_VECTOR] = OZ_OP_NORM_MOD};
+    return ops[use];
+}
+
 /* Fills cpu->usable from its tiers (which it first keeps as cpu->processor), OUNCE_CPU and OUNCE_FORCE. OZ_ERR_ARG: an unknown kernel. */
 OZ_MUST_USE enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier,
                                          const char *forced, struct oz_error *err);

@@ -1,8 +1,13 @@
 /* Planning of parameters: which kernel will read a weight, and packing for it. */
 #include "cpu/plan.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "base/error.h"
 #include "cpu/gemm.h"
+#include "cpu/int8.h"
+#include "cpu/stage.h"
 
 static const struct oz_param_plan reference[] = {
     [OZ_USE_LINEAR] = {.kernel = &oz_kernel_linear__scalar},
@@ -13,8 +18,9 @@ static const struct oz_param_plan reference[] = {
 };
 
 /* Plans of packing kernels, by the kernel's place in its list. */
-#define PACKED(obj) \
-    {.kernel = &obj, .stored = OZ_DTYPE_F32}, {.kernel = &obj, .stored = OZ_DTYPE_BF16},
+#define PACKED(obj)                                                                      \
+    {.kernel = &obj, .stored = OZ_DTYPE_F32}, {.kernel = &obj, .stored = OZ_DTYPE_BF16}, \
+        {.kernel = &obj, .stored = OZ_DTYPE_F32, .decodes = true},
 #define OZ_KERNEL(obj) PACKED(obj)
 static const struct oz_param_plan linear_plans[] = {
 #include "cpu/kern/linear.inc"
@@ -24,36 +30,75 @@ static const struct oz_param_plan conv_plans[] = {
 };
 #undef OZ_KERNEL
 
+/* How a packing kernel would read a weight. */
+struct reading {
+    enum oz_dtype stored;
+    bool decodes;
+};
+
 static const struct oz_param_plan *find_plan(enum oz_param_use use, const struct oz_cpu_kernel *k,
-                                             enum oz_dtype stored)
+                                             struct reading how)
 {
     const struct oz_param_plan *plans = use == OZ_USE_LINEAR ? linear_plans : conv_plans;
     size_t count = use == OZ_USE_LINEAR ? sizeof linear_plans / sizeof *linear_plans
                                         : sizeof conv_plans / sizeof *conv_plans;
     for (size_t i = 0; i < count; i++) {
-        if (plans[i].kernel == k && plans[i].stored == stored) {
+        if (plans[i].kernel == k && plans[i].stored == how.stored &&
+            plans[i].decodes == how.decodes) {
             return &plans[i];
         }
     }
     return NULL;
 }
 
-/* Why a packing kernel declines a weight, or NULL. *stored: the form of its panels. */
-static const char *decline(const struct oz_device *dev, const struct oz_cpu_kernel *k,
-                           const struct oz_weight *w, enum oz_dtype *stored)
+/* What the weight's scheme wants of its input; F32 rows without a scheme. */
+static struct oz_act_spec wanted(const struct oz_param *param, int32_t mode)
 {
-    bool plain = oz_codec_plain(w->planes[OZ_PLANE_CODES].dtype) == w->codec;
-    bool bf16 = plain && w->planes[OZ_PLANE_CODES].dtype == OZ_DTYPE_BF16;
-    if (!plain) {
+    return param->act_count > 0 ? param->acts[mode] : (struct oz_act_spec){.dtype = OZ_DTYPE_F32};
+}
+
+static bool is_plain(const struct oz_weight *w)
+{
+    return oz_codec_plain(w->planes[OZ_PLANE_CODES].dtype) == w->codec;
+}
+
+/* Why a kernel declines to decode a weight as it goes, or NULL. All modes of a weight share a kernel. */
+static const char *decline_to_decode(const struct oz_cpu_kernel *k, const struct oz_param *param,
+                                     enum oz_param_use use)
+{
+    if (use != OZ_USE_LINEAR) {
         return "it reads plain weights only";
     }
+    if (k->gemm->a_dtype != OZ_DTYPE_F32) {
+        return "it multiplies bf16, and rounding decoded weights would be silent";
+    }
+    for (int32_t i = 0; i < param->act_count; i++) {
+        if (oz_int8_product(&param->acts[i], &param->weight) &&
+            param->weight.cols > OZ_INT8_EXACT_DEPTH) {
+            return "its f32 sums of int8 products would not be exact";
+        }
+    }
+    return NULL;
+}
+
+/* Why a packing kernel declines a weight, or NULL. */
+static const char *decline(const struct oz_device *dev, const struct oz_cpu_kernel *k,
+                           const struct oz_param *param, enum oz_param_use use, struct reading *how)
+{
+    const struct oz_weight *w = &param->weight;
+    bool bf16 = is_plain(w) && w->planes[OZ_PLANE_CODES].dtype == OZ_DTYPE_BF16;
+    *how = (struct reading){.stored = OZ_DTYPE_F32};
+    if (!is_plain(w) || param->act_count > 0) {
+        how->decodes = true;
+        return decline_to_decode(k, param, use);
+    }
     if (k->gemm->a_dtype == OZ_DTYPE_BF16) {
-        *stored = OZ_DTYPE_BF16;
+        how->stored = OZ_DTYPE_BF16;
         return dev->f32_math ? "f32 arithmetic was asked for"
                : bf16        ? NULL
                              : "the weight is not stored in bf16, and rounding it would be silent";
     }
-    *stored = bf16 ? OZ_DTYPE_BF16 : OZ_DTYPE_F32;
+    how->stored = bf16 ? OZ_DTYPE_BF16 : OZ_DTYPE_F32;
     return NULL;
 }
 
@@ -63,13 +108,13 @@ static const struct oz_param_plan *choose(struct oz_device *dev, const struct oz
 {
     enum oz_op op = request->use == OZ_USE_LINEAR ? OZ_OP_LINEAR : OZ_OP_CONV;
     for (const struct oz_cpu_kernel *const *k = oz_cpu_of(dev)->usable[op]; *k != NULL; k++) {
-        enum oz_dtype stored = OZ_DTYPE_F32;
+        struct reading how;
         if ((*k)->gemm == NULL) {
             return NULL;
         }
-        const char *reason = decline(dev, *k, &param->weight, &stored);
+        const char *reason = decline(dev, *k, param, request->use, &how);
         if (reason == NULL) {
-            return find_plan(request->use, *k, stored);
+            return find_plan(request->use, *k, how);
         }
         if (request->report != NULL) {
             request->report(request->report_ctx, (*k)->name, reason);
@@ -78,18 +123,68 @@ static const struct oz_param_plan *choose(struct oz_device *dev, const struct oz
     return NULL;
 }
 
-static enum oz_status check_side_planes(const struct oz_param *param, const char *name,
-                                        struct oz_error *err)
+/* Why not even the reference kernels read a weight in a mode, or NULL. Every kernel declines then: the
+ * others read less. */
+static const char *decline_all(const struct oz_param *param, const struct oz_plan_request *request)
 {
-    for (int plane = OZ_PLANE_FIRST_SIDE; plane < OZ_PLANE_COUNT; plane++) {
-        if (param->weight.planes[plane].present) {
-            return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
-                           "%s (%s): side plane %d (smoothing, static scales, rotation or low "
-                           "rank) is not applied by the CPU kernels.",
-                           name, param->weight.codec->name, plane);
+    static const enum oz_plane not_applied[] = {OZ_PLANE_INPUT_OFFSET, OZ_PLANE_ROTATE_L,
+                                                OZ_PLANE_ROTATE_R, OZ_PLANE_LOW_RANK_A,
+                                                OZ_PLANE_LOW_RANK_B};
+    const struct oz_weight *w = &param->weight;
+    for (size_t i = 0; i < sizeof not_applied / sizeof *not_applied; i++) {
+        if (w->planes[not_applied[i]].present) {
+            return "rotations, low-rank branches and zero points of activations are not applied";
         }
     }
-    return OZ_OK;
+    if (param->act_count == 0) {
+        return w->planes[OZ_PLANE_SMOOTH].present || w->planes[OZ_PLANE_INPUT_SCALE].present
+                   ? "its smoothing vector or static scale belongs to no activation mode"
+                   : NULL;
+    }
+    if (request->use != OZ_USE_LINEAR && request->use != OZ_USE_EXPERTS) {
+        return "this operator takes plain rows only";
+    }
+    return oz_stage_reject(&param->acts[request->mode]);
+}
+
+/* The names of an operator's kernels, for a message. */
+static void list_kernels(const struct oz_device *dev, enum oz_op op, char *text, size_t size)
+{
+    size_t length = 0;
+    text[0] = '\0';
+    for (const struct oz_cpu_kernel *const *k = oz_cpu_of(dev)->usable[op]; *k != NULL; k++) {
+        int n = snprintf(text + length, size - length, "%s%s", length > 0 ? ", " : "", (*k)->name);
+        length += n > 0 ? (size_t)n : 0;
+        if (length >= size) {
+            return;
+        }
+    }
+}
+
+/* Refuses what no kernel reads, and says which layer, scheme, mode and kernels. */
+static enum oz_status check_supported(const struct oz_device *dev, const struct oz_param *param,
+                                      const struct oz_plan_request *request, const char *name,
+                                      struct oz_error *err)
+{
+    char kernels[512];
+    const char *reason;
+    if (request->mode != 0 && request->mode >= param->act_count) {
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                       "%s (%s): activation mode %d was asked for; it has %d.", name,
+                       param->weight.codec->name, (int)request->mode,
+                       param->act_count > 0 ? (int)param->act_count : 1);
+    }
+    reason = decline_all(param, request);
+    if (reason == NULL) {
+        return OZ_OK;
+    }
+    enum oz_op op = oz_cpu_use_op(request->use);
+    list_kernels(dev, op, kernels, sizeof kernels);
+    return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                   "%s: no kernel of %s multiplies %s weights by activations in mode %d (%s): %s. "
+                   "Declined: %s.",
+                   name, oz_cpu_op_name(op), param->weight.codec->name, (int)request->mode,
+                   oz_dtype_name(wanted(param, request->mode).dtype), reason, kernels);
 }
 
 enum oz_status oz_cpu_plan_param(struct oz_device *dev, const struct oz_param *param,
@@ -98,36 +193,33 @@ enum oz_status oz_cpu_plan_param(struct oz_device *dev, const struct oz_param *p
 {
     const char *name = param->name != NULL ? param->name : "(unnamed)";
     *answer = (struct oz_plan_answer){.wants = {.dtype = OZ_DTYPE_F32}};
-    if (request->mode != 0) {
-        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
-                       "%s: activation mode %d; plain weights have mode 0 only.", name,
-                       (int)request->mode);
-    }
     if (param->weight.codec == NULL) {
         return OZ_FAIL(err, OZ_ERR_ARG, "%s: it has no codec yet, so no kernel can be chosen.",
                        name);
     }
-    OZ_TRY(check_side_planes(param, name, err));
+    OZ_TRY(check_supported(dev, param, request, name, err));
     const struct oz_param_plan *plan = NULL;
     if (request->use == OZ_USE_LINEAR || request->use == OZ_USE_CONV) {
         plan = choose(dev, param, request);
     }
     if (plan == NULL) {
         plan = &reference[request->use];
-        answer->plan = plan;
-        answer->kernel = plan->kernel->name;
-        return OZ_OK;
     }
     answer->plan = plan;
     answer->kernel = plan->kernel->name;
+    answer->wants = wanted(param, request->mode);
+    if (plan->kernel->gemm == NULL || plan->decodes) {
+        return OZ_OK;
+    }
     answer->packed_bytes = oz_gemm_packed_bytes(plan->kernel->gemm, plan->stored,
                                                 param->weight.rows, param->weight.cols);
     answer->band_rows = plan->kernel->gemm->nr;
     if (answer->packed_bytes == SIZE_MAX) {
         return OZ_FAIL(err, OZ_ERR_NOMEM, "%s: its packed size overflows.", name);
     }
-    answer->wants.dtype =
-        request->use == OZ_USE_LINEAR ? plan->kernel->gemm->a_dtype : OZ_DTYPE_F32;
+    if (request->use == OZ_USE_LINEAR) {
+        answer->wants.dtype = plan->kernel->gemm->a_dtype;
+    }
     return OZ_OK;
 }
 

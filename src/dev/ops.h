@@ -55,8 +55,8 @@ enum oz_scale_layout {
  * Consumers that share an input share it only when their specs are equal in every member.
  * F32, BF16: no scales. F8_E4M3, I8, F4: scale[i] has one entry for each `group_cols` columns of a
  * row. group_cols 0: of scale[0] one for the row; of scale[1], the second level, one for the whole
- * sequence, written again in each of its rows, so that consumers need not know sequences. Static
- * scales are in no plane: scale_count 0, and static_scale says it.
+ * sequence (second_by_row: for the row), written again in each of its rows, so that consumers need
+ * not know sequences. Static scales are in no plane: scale_count 0, and static_scale says it.
  */
 struct oz_act_spec {
     enum oz_dtype dtype;
@@ -66,6 +66,7 @@ struct oz_act_spec {
         int32_t group_cols;
         enum oz_scale_layout layout;
     } scale[2];
+    bool second_by_row; /* scale[1] with group_cols 0 spans its row, not the sequence */
     enum oz_exponent_rule exponent_rule;
     const float *smooth; /* device [cols]: divide by it first; NULL: no */
     int32_t rotate_cols; /* Hadamard transform over groups of so many columns; 0: no */

@@ -329,6 +329,11 @@ static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *i
 {
     item->weight =
         oz_weight_shape(item->codec, item->shape.slices, item->shape.rows, item->shape.cols);
+    item->param->weight = item->weight;
+    item->param->act_count = 0;
+    if (item->assigned != NULL) {
+        OZ_TRY(oz_param_set_acts(item->param, item->assigned, err));
+    }
     OZ_TRY(ask_plan(a, item, err));
     item->way = choose_way(a, item);
     if (item->packed_bytes > 0) {
@@ -364,6 +369,7 @@ static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item
     item->param = first->layer->bind;
     item->use = use_of(first->layer);
     item->stored = first->tensor->dtype;
+    item->assigned = scheme;
     item->encodes = scheme != NULL;
     item->choice = scheme;
     item->scheme = scheme != NULL ? scheme->name : "as stored";

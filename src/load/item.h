@@ -43,6 +43,7 @@ struct oz_load_item {
     bool encodes;                 /* by a scheme; else the elements stay as they are stored */
     bool adds_one;                /* of some part */
     enum oz_exponent_rule exponent_rule;
+    const struct oz_scheme *assigned; /* NULL: as stored */
     const char *scheme;               /* "as stored", or the scheme's name */
     const struct oz_scheme *choice;   /* the assignment's; NULL: as stored */
     const char *fused;                /* items of equal names share one scale; NULL */

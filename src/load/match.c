@@ -10,7 +10,7 @@
 #include "base/names.h"
 
 #define MAX_LIST_BYTES (1U << 20)
-#define SHOWN_BYTES 1200 /* of a list, within the message */
+#define SHOWN_BYTES 400 /* of a list, within the message */
 
 /* The tensor of a row: its own name, else the one it is tied to. */
 static int64_t find_tensor(const struct oz_ckpt *ckpt, const struct oz_layer *row)

@@ -57,9 +57,10 @@ struct oz_act_spec oz_act_spec_f32(void)
 bool oz_act_spec_equal(const struct oz_act_spec *a, const struct oz_act_spec *b)
 {
     if (a->dtype != b->dtype || a->scale_count != b->scale_count ||
-        a->exponent_rule != b->exponent_rule || a->smooth != b->smooth ||
-        a->rotate_cols != b->rotate_cols || a->static_scale != b->static_scale ||
-        a->static_offset != b->static_offset || a->low_rank_a != b->low_rank_a) {
+        a->exponent_rule != b->exponent_rule || a->second_by_row != b->second_by_row ||
+        a->smooth != b->smooth || a->rotate_cols != b->rotate_cols ||
+        a->static_scale != b->static_scale || a->static_offset != b->static_offset ||
+        a->low_rank_a != b->low_rank_a) {
         return false;
     }
     for (int32_t i = 0; i < a->scale_count; i++) {
@@ -92,7 +93,8 @@ struct oz_act oz_exec_act_as(struct oz_exec *x, int64_t rows, int64_t cols,
                              const struct oz_act_spec *spec)
 {
     size_t bits = (size_t)oz_dtype_bits(spec->dtype) * (size_t)cols;
-    struct oz_act a = {.rows = rows, .cols = cols, .stride = cols, .spec = *spec};
+    int64_t stride = bits % 8 == 0 ? cols : cols + 1; /* rows of 4-bit codes begin at a byte */
+    struct oz_act a = {.rows = rows, .cols = cols, .stride = stride, .spec = *spec};
     a.data = oz_exec_push(x, (bits + 7) / 8 * (size_t)rows);
     for (int32_t i = 0; i < spec->scale_count; i++) {
         int64_t group = spec->scale[i].group_cols;

@@ -46,7 +46,14 @@ static const struct oz_act_spec mode_specs[OZ_ACT_MODE_COUNT] = {
                       .scale_count = 2,
                       .scale = {{.dtype = OZ_DTYPE_F8_E4M3, .group_cols = 16},
                                 {.dtype = OZ_DTYPE_F32}}},
+    [OZ_ACT_NVFP4_TOKEN] = {.dtype = OZ_DTYPE_F4,
+                            .scale_count = 2,
+                            .scale = {{.dtype = OZ_DTYPE_F8_E4M3, .group_cols = 16},
+                                      {.dtype = OZ_DTYPE_F32}},
+                            .second_by_row = true},
 };
+
+_Static_assert(OZ_ACT_MODE_COUNT == OZ_ACT_NVFP4_TOKEN + 1, "each mode has a row above");
 
 struct oz_act_spec oz_act_spec_of(enum oz_act_mode mode, enum oz_exponent_rule rule,
                                   const float *smooth, const float *static_scale)

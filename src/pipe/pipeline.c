@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "pipe/find.h"
 #include "pipe/task.h"
 #include "text/template.h"
 
@@ -227,9 +228,14 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
         return OZ_FAIL_NOMEM(err, c->name);
     }
     enum oz_status status = read_json(c->folder, "config.json", &path, &json, err);
+    if (status == OZ_OK && replaced) { /* what messages name from here on */
+        oz_free(c->folder);
+        c->folder = oz_strdup(o->transformer);
+        status = c->folder != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, o->transformer);
+    }
     if (status == OZ_OK) {
-        const char *from = replaced ? o->transformer : c->folder;
-        status = oz_ckpt_open_limited(&c->ckpt, from, kinds[id].stems, o->max_header_bytes, err);
+        status = oz_ckpt_open_limited(&c->ckpt, c->folder, replaced ? NULL : kinds[id].stems,
+                                      o->max_header_bytes, err);
     }
     if (status == OZ_OK) {
         switch (id) {
@@ -297,6 +303,7 @@ static enum oz_status check_fit(const struct oz_pipeline *p, struct oz_error *er
 static enum oz_status open_all(struct oz_pipeline *p, const struct oz_pipeline_options *o,
                                struct oz_error *err)
 {
+    OZ_TRY(oz_model_check_links(p->path, err));
     OZ_TRY(read_index(p->path, err));
     OZ_TRY(open_scheduler(p, err));
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
@@ -362,13 +369,16 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
     }
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
+        bool measuring = model->measuring;
         c->loaded = (struct oz_load_stats){0};
-        const struct oz_assignment *assignment =
-            c->assignment.table != NULL ? &c->assignment : NULL;
         OZ_TRY(oz_load_component(&(struct oz_load_args){.match = c->match,
+                                                        .report = measuring ? &c->report : NULL,
+                                                        .schedule = measuring ? &c->schedule : NULL,
                                                         .dev = p->dev,
                                                         .model = model,
-                                                        .assignment = assignment,
+                                                        .assignment = c->assignment.table != NULL
+                                                                          ? &c->assignment
+                                                                          : NULL,
                                                         .progress = fn,
                                                         .progress_ctx = ctx,
                                                         .done_bytes = &done,

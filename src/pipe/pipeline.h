@@ -38,6 +38,9 @@ struct oz_component {
     struct oz_arena assign_memory;
     struct oz_assignment assignment; /* zero until oz_pipeline_assign */
     struct oz_load_stats loaded;
+    /* What the load is going to make of every tensor, and what it reads; from oz_pipeline_plan. */
+    struct oz_load_report report;
+    struct oz_load_schedule schedule;
 };
 
 struct oz_pipeline_defaults {

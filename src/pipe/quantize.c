@@ -47,6 +47,9 @@ enum oz_status oz_pipeline_assign(struct oz_pipeline *p, const struct oz_request
         asks = asks || (in.request != NULL && !in.request->leave);
         OZ_TRY(assign_component(c, &in, err));
     }
+    const struct oz_assignment *main = &p->components[OZ_COMPONENT_TRANSFORMER].assignment;
+    p->fallback_steps = main->fallback_steps;
+    p->fallback_step_count = main->fallback_step_count;
     if (asks && oz_pipeline_quantized(p) == 0) {
         return OZ_FAIL(err, OZ_ERR_ARG,
                        "The request quantizes nothing in any component; leave it out, or see "
@@ -75,7 +78,8 @@ void oz_pipeline_log_assignments(const struct oz_pipeline *p, const struct oz_re
         struct oz_arena memory = c->assign_memory; /* a copy: the line is given back */
         const char *line;
         for (int32_t k = 0; k < a->note_count; k++) {
-            oz_log(OZ_LOG_WARN, "quant", "%s: %s: %s.", c->name, a->notes[k].what, a->notes[k].why);
+            oz_log(a->notes[k].advice ? OZ_LOG_INFO : OZ_LOG_WARN, "quant", "%s: %s: %s.", c->name,
+                   a->notes[k].what, a->notes[k].why);
         }
         if (a->quantized > 0 && oz_assignment_summary(a, &memory, &line, NULL) == OZ_OK) {
             oz_log(OZ_LOG_INFO, "quant", "%s: %s", c->name, line);

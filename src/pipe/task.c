@@ -52,8 +52,8 @@ static enum oz_status check_text(const char *where, const char *what, const char
     return OZ_OK;
 }
 
-enum oz_status oz_task_resolve(struct oz_task *t, const struct oz_pipeline *p, int32_t index,
-                               struct oz_error *err)
+static enum oz_status resolve(struct oz_task *t, const struct oz_pipeline *p, int32_t index,
+                              struct oz_error *err)
 {
     char text[32];
     const char *where = place(index, text);
@@ -81,4 +81,15 @@ enum oz_status oz_task_resolve(struct oz_task *t, const struct oz_pipeline *p, i
                        where, t->scale, OZ_TASK_MAX_SCALE);
     }
     return OZ_OK;
+}
+
+enum oz_status oz_task_resolve(struct oz_task *t, const struct oz_pipeline *p, int32_t index,
+                               struct oz_error *err)
+{
+    enum oz_status status = resolve(t, p, index, err);
+    if (status != OZ_OK && err != NULL && err->message[0] == 't') {
+        err->message[0] =
+            'T'; /* "the width is ..." without "Request 2: " in front begins a sentence */
+    }
+    return status;
 }

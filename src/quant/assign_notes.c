@@ -48,7 +48,7 @@ enum oz_status oz_assign_begin_notes(struct oz_assign_work *w)
 void oz_assign_note(struct oz_assign_work *w, const char *what, const char *why)
 {
     if (w->out->note_count < w->out->note_capacity) {
-        w->out->notes[w->out->note_count++] = (struct oz_note){what, why};
+        w->out->notes[w->out->note_count++] = (struct oz_note){.what = what, .why = why};
     }
 }
 
@@ -217,6 +217,7 @@ static void give_advice(struct oz_assign_work *w, const struct oz_advice *advice
              oz_segments_match(advice->layers, w->in->table->rows[i].module))) {
             oz_assign_note(w, advice->layers != NULL ? advice->layers : c->scheme.name,
                            advice->text);
+            w->out->notes[w->out->note_count - 1].advice = true;
             return;
         }
     }
@@ -261,13 +262,14 @@ size_t oz_assign_bytes(const struct oz_layer_table *table, const struct oz_compo
         rows * (sizeof(struct oz_choice) + sizeof(struct oz_rule_unit) + 512) + (1U << 16);
     if (q != NULL) {
         size_t patterns = (size_t)pattern_count(q);
-        bytes += patterns * (sizeof(struct oz_rule) + 2 * sizeof(struct oz_note) + 2048) +
-                 strings_bytes(&q->ignore) + strings_bytes(&q->ignored_layers) +
-                 strings_bytes(&q->w4a8_fallback_layers) +
-                 (size_t)q->w4a8_fallback_step_count * sizeof *q->w4a8_fallback_steps;
+        size_t texts = strings_bytes(&q->ignore) + strings_bytes(&q->ignored_layers) +
+                       strings_bytes(&q->w4a8_fallback_layers);
         for (int32_t i = 0; i < q->target_count; i++) {
-            bytes += strlen(q->targets[i].pattern);
+            texts += strlen(q->targets[i].pattern);
         }
+        /* a pattern's copy, and what a note says of it */
+        bytes += patterns * (sizeof(struct oz_rule) + 2 * sizeof(struct oz_note) + 2048) +
+                 2 * texts + (size_t)q->w4a8_fallback_step_count * sizeof *q->w4a8_fallback_steps;
     }
     return bytes;
 }

@@ -26,6 +26,7 @@
 struct oz_note {
     const char *what; /* "ignored_layers entry \"img_mod\"" */
     const char *why;  /* "matches no layer of the transformer" */
+    bool advice;      /* what a family knows, where nothing is amiss */
 };
 
 /* What is asked of one kind of layer. Each field is inherited by itself. */

@@ -276,7 +276,7 @@ static enum oz_status check_rule(struct oz_config_reader *r, const struct flat *
         if (s != NULL && !takes_rule(s, f->c->exponent_rule)) {
             return OZ_FAIL(r->err, OZ_ERR_ARG, "%s: the scheme %s has no such exponent rule%s.",
                            f->where, s->name,
-                           s->rule == OZ_EXPONENT_DEFAULT ? ": its scales are no powers of two"
+                           s->rule == OZ_EXPONENT_DEFAULT ? "; it has one way to its scales"
                                                           : "; ceil, even and floor are its rules");
         }
     }

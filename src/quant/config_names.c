@@ -17,7 +17,7 @@ void oz_config_note(struct oz_config_reader *r, const char *what, const char *wh
 {
     const char *copy = oz_arena_string(r->arena, what);
     if (copy != NULL && r->note_count < OZ_CONFIG_MAX_NOTES) {
-        r->notes[r->note_count++] = (struct oz_note){copy, why};
+        r->notes[r->note_count++] = (struct oz_note){.what = copy, .why = why};
     }
 }
 

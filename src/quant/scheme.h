@@ -87,7 +87,7 @@ struct oz_scheme_info {
     enum oz_act_mode act;        /* of activations by default */
     enum oz_act_mode native_act; /* by default where the device's units take it, instead of act */
     uint32_t acts;               /* that may be asked for: a mask of OZ_ACT_BIT */
-    enum oz_exponent_rule rule;  /* of the weight, by default; DEFAULT: it has none */
+    enum oz_exponent_rule rule;  /* of the weight, by default; DEFAULT: no choice */
     const char *about;           /* "e4m3, one f32 scale for each output row" */
 };
 

@@ -152,16 +152,16 @@ void b47_odd_sizes(void)
         int32_t width, height;
         const char *phrase; /* NULL: fine */
     } sizes[] = {
-        {1, 1, "the width is 1; it must lie in 16 to"},
-        {7, 7, "the width is 7"},
-        {513, 520, "the width is 513; it must be a multiple of 16. The nearest is 512."},
+        {1, 1, "The width is 1; it must lie in 16 to"},
+        {7, 7, "The width is 7"},
+        {513, 520, "The width is 513; it must be a multiple of 16. The nearest is 512."},
         {800, 1200, NULL},
-        {990, 316, "the width is 990; it must be a multiple of 16. The nearest is 992."},
-        {992, 316, "the height is 316; it must be a multiple of 16. The nearest is 320."},
+        {990, 316, "The width is 990; it must be a multiple of 16. The nearest is 992."},
+        {992, 316, "The height is 316; it must be a multiple of 16. The nearest is 320."},
         {608, 608, NULL},
-        {INT32_MAX, 16, "the width is 2147483647"},
-        {-16, 16, "the width is -16"},
-        {100000, 10000, "the width is 100000; it must lie in"},
+        {INT32_MAX, 16, "The width is 2147483647"},
+        {-16, 16, "The width is -16"},
+        {100000, 10000, "The width is 100000; it must lie in"},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         char what[64];

@@ -69,6 +69,42 @@ static void the_copy_opens(void **state)
     assert_int_equal(open_model(scratch_path("m")), OZ_OK);
 }
 
+/* Keys that no config of the family has are named, in each component and in the text's own part. */
+static void unknown_keys(void **state)
+{
+    static const struct {
+        const char *file, *old, *new_text, *phrase;
+    } keys[] = {
+        {"text_encoder/config.json", "\"model_type\": \"qwen2_5_vl\"",
+         "\"model_typo\": 1, \"model_type\": \"qwen2_5_vl\"",
+         "the key \"model_typo\" is not known"},
+        {"text_encoder/config.json", "\"hidden_act\"", "\"hidden_atc\": 1, \"hidden_act\"",
+         "config.json (text_config): the key \"hidden_atc\" is not known and has no effect "
+         "(nearest: "
+         "\"hidden_act\")"},
+        {"text_encoder/config.json", "\"rope_type\"", "\"ropetype\": \"x\", \"rope_type\"",
+         "the key \"ropetype\""},
+        {"transformer/config.json", "\"num_layers\"", "\"layers\": 1, \"num_layers\"",
+         "transformer/config.json: the key \"layers\""},
+        {"vae/config.json", "\"z_dim\"", "\"z_dimm\": 1, \"z_dim\"",
+         "vae/config.json: the key \"z_dimm\""},
+        {"scheduler/scheduler_config.json", "\"shift\"", "\"shitf\": 1, \"shift\"",
+         "the key \"shitf\""},
+    };
+    assert_int_equal(open_model(fresh()), OZ_OK);
+    assert_null(strstr(scratch_log, "is not known"));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char file[256];
+        const char *path = fresh();
+        (void)snprintf(file, sizeof file, "m/%s", keys[i].file);
+        scratch_edit(file, keys[i].old, keys[i].new_text);
+        assert_int_equal(open_model(path), OZ_OK);
+        if (strstr(scratch_log, keys[i].phrase) == NULL) {
+            fail_msg("\"%s\" is not in \"%s\"", keys[i].phrase, scratch_log);
+        }
+    }
+}
+
 /* One edit of one file, and what is said. */
 static const struct {
     const char *file, *old, *new_text;
@@ -145,6 +181,23 @@ static void missing_files(void **state)
     }
 }
 
+/* A clone without its large files. */
+static void lfs_pointers(void **state)
+{
+    static const char *const files[] = {"transformer/config.json",
+                                        "vae/diffusion_pytorch_model.safetensors",
+                                        "tokenizer/tokenizer.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char file[256];
+        const char *path = fresh();
+        (void)snprintf(file, sizeof file, "m/%s", files[i]);
+        scratch_remove(file);
+        scratch_text(file, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
+        is_refused(path, OZ_ERR_FORMAT, "is a Git LFS pointer, not the file itself");
+        assert_non_null(strstr(err.message, files[i]));
+    }
+}
+
 static void a_checkpoint_with_one_tensor(void **state)
 {
     static const char header[] =
@@ -164,11 +217,9 @@ static void a_checkpoint_with_one_tensor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_such_model),
-        cmocka_unit_test(the_copy_opens),
-        cmocka_unit_test(one_thing_wrong),
-        cmocka_unit_test(missing_files),
-        cmocka_unit_test(a_checkpoint_with_one_tensor),
+        cmocka_unit_test(no_such_model), cmocka_unit_test(the_copy_opens),
+        cmocka_unit_test(unknown_keys),  cmocka_unit_test(one_thing_wrong),
+        cmocka_unit_test(missing_files), cmocka_unit_test(a_checkpoint_with_one_tensor),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

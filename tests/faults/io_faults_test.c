@@ -209,7 +209,9 @@ static void every_call(void **state)
             most[c] = atomic_load(&counts[c]);
         }
         for (int c = 0; c < CALL_COUNT; c++) {
-            for (int at = 1; at <= most[c]; at += scenarios_full() || at < 16 ? 1 : 1 + at / 8) {
+            for (int at = 1; at <= most[c]; at += scenarios_full() || at < (s->large ? 4 : 16)
+                                                      ? 1
+                                                      : 1 + at / (s->large ? 2 : 8)) {
                 fails(s, c, at, errno_of(c), want);
                 tried++;
                 if (c == CALL_read || c == CALL_pread || c == CALL_write) {

@@ -6,7 +6,7 @@
 #include "model/qwen_image/qwen_image.h"
 #include "model/qwen_vae/qwen_vae.h"
 
-#define MOST_BYTES ((size_t)1 << 26) /* of a table that is worth building here */
+#define MOST_BYTES ((size_t)1 << 18) /* of a table that is worth building here */
 
 static void text_encoder(const struct oz_json *v)
 {

@@ -1,6 +1,9 @@
 /* embed and act_quant: rows moved and converted. */
 #include "kern.h"
 
+#include "cpu/kern/ref/ref.h"
+#include "num/act.h"
+
 static void embed(void **state)
 {
     static const enum oz_dtype dtypes[] = {OZ_DTYPE_F32, OZ_DTYPE_BF16, OZ_DTYPE_F16};
@@ -98,7 +101,7 @@ static void copy_is_exact(void **state)
     for (int64_t r = 0; r < 4; r++) {
         assert_true(kern_same_row(x, r, out, r));
     }
-    out->spec.dtype = OZ_DTYPE_F8_E4M3;
+    out->spec.dtype = OZ_DTYPE_F8_E4M3; /* without a scale */
     assert_int_equal(kern_run_once(1, OZ_OP_ACT_QUANT, &a), OZ_ERR_UNSUPPORTED);
 }
 
@@ -126,10 +129,106 @@ static void conversions(void **state)
     }
 }
 
+/* A format with its buffers; `amax` for formats whose second scale spans a sequence. */
+static struct oz_act *quantized(int64_t rows, int64_t cols, const struct oz_act_spec *spec)
+{
+    struct oz_act *a = kern_array(sizeof *a);
+    *a = (struct oz_act){.rows = rows, .cols = cols, .stride = (cols + 1) / 2 * 2, .spec = *spec};
+    a->data = kern_array((size_t)(rows * a->stride));
+    for (int i = 0; i < spec->scale_count; i++) {
+        a->scales[i] = kern_array((size_t)(rows * cols) * 4);
+        kern_output(a->scales[i]);
+    }
+    kern_output(a->data);
+    return a;
+}
+
+static void expect_row(const struct oz_act_format *f, const struct oz_act *x,
+                       const struct oz_act *out, int64_t r, float amax)
+{
+    bool cols = out->spec.scale[0].layout == OZ_SCALE_COLS;
+    float *row = kern_floats(x->cols, 0);
+    uint8_t *codes = kern_array((size_t)x->cols);
+    uint8_t *scales[2] = {kern_array((size_t)x->cols * 4), kern_array((size_t)x->cols * 4)};
+    struct oz_act_given given = {.amax = amax};
+    struct oz_act_row want = {codes, {scales[0], scales[1]}, {1, 1}};
+    for (int64_t c = 0; c < x->cols; c++) {
+        row[c] = (float)kern_get(x, r, c);
+    }
+    oz_act_encode_row(f, &given, row, x->cols, &want);
+    int64_t bits = oz_dtype_bits(f->element);
+    assert_memory_equal((uint8_t *)out->data + r * out->stride * bits / 8, codes,
+                        (size_t)(x->cols * bits / 8));
+    for (int i = 0; i < f->scale_count; i++) {
+        size_t size = (size_t)oz_dtype_bits(f->scale[i].dtype) / 8;
+        int64_t groups = oz_act_groups(f, i, x->cols);
+        for (int64_t g = 0; g < groups; g++) {
+            int64_t at = cols ? g * out->rows + r : r * groups + g;
+            assert_memory_equal((uint8_t *)out->scales[i] + (size_t)at * size,
+                                scales[i] + (size_t)g * size, size);
+        }
+    }
+}
+
+/* Formats of num/act.h: bytes as it defines them, for scales in rows and in columns, and a linear
+ * of them is the linear of what they decode to. */
+static void quantizes(void **state)
+{
+    enum { ROWS = 9, COLS = 550, OUT = 33 };
+    static const int32_t lengths[] = {2, 0, 4, 3};
+    static const struct oz_act_format formats[] = {
+        {OZ_DTYPE_F8_E4M3, 1, {{OZ_DTYPE_F32, 0}}, OZ_EXPONENT_DEFAULT, false},
+        {OZ_DTYPE_F8_E4M3, 1, {{OZ_DTYPE_F32, 128}}, OZ_EXPONENT_DEFAULT, false},
+        {OZ_DTYPE_I8, 1, {{OZ_DTYPE_F32, 0}}, OZ_EXPONENT_DEFAULT, false},
+        {OZ_DTYPE_F8_E4M3, 1, {{OZ_DTYPE_F8_E8M0, 32}}, OZ_EXPONENT_DEFAULT, false},
+        {OZ_DTYPE_F4, 1, {{OZ_DTYPE_F8_E8M0, 32}}, OZ_EXPONENT_FLOOR, false},
+        {OZ_DTYPE_F4, 2, {{OZ_DTYPE_F8_E8M0, 32}, {OZ_DTYPE_F32, 512}}, OZ_EXPONENT_DEFAULT, false},
+        {OZ_DTYPE_F4, 2, {{OZ_DTYPE_F8_E4M3, 16}, {OZ_DTYPE_F32, 0}}, OZ_EXPONENT_DEFAULT, false},
+    };
+    for (int i = 0; i < 14; i++) {
+        const struct oz_act_format *f = &formats[i / 2];
+        struct oz_act_spec spec = {
+            .dtype = f->element, .scale_count = f->scale_count, .exponent_rule = f->exponent_rule};
+        for (int k = 0; k < f->scale_count; k++) {
+            spec.scale[k].dtype = f->scale[k].dtype;
+            spec.scale[k].group_cols = f->scale[k].group_cols;
+            spec.scale[k].layout = i % 2 ? OZ_SCALE_COLS : OZ_SCALE_ROWS;
+        }
+        struct oz_act *x = kern_act(ROWS, COLS, 1, i % 3 ? OZ_DTYPE_F32 : OZ_DTYPE_BF16, 1);
+        struct oz_act *out = quantized(ROWS, COLS, &spec);
+        struct oz_ragged *sequences = kern_ragged(4, lengths);
+        kern_run(OZ_OP_ACT_QUANT, &(struct oz_act_quant_args){
+                                      .x = x, .out = out, .rows = ROWS, .sequences = sequences});
+        float amax[4] = {0};
+        for (int64_t e = 0; e < (int64_t)ROWS * COLS; e++) {
+            int s = e / COLS < 2 ? 0 : e / COLS < 6 ? 2 : 3;
+            amax[s] = fmaxf(amax[s], fabsf((float)kern_get(x, e / COLS, e % COLS)));
+        }
+        struct oz_act *decoded = kern_out(ROWS, COLS, 0, OZ_DTYPE_F32);
+        for (int64_t r = 0; r < ROWS; r++) {
+            expect_row(f, x, out, r, amax[r < 2 ? 0 : r < 6 ? 2 : 3]);
+            oz_ref_load(out, r, 0, COLS, (float *)decoded->data + r * COLS);
+        }
+        struct oz_linear w = {.w = *kern_param("linear", OZ_DTYPE_F32, 1, OUT, COLS, 1)};
+        struct oz_act *y[2];
+        for (int k = 0; k < 2; k++) {
+            y[k] = kern_out(ROWS, OUT, 0, OZ_DTYPE_F32);
+            kern_force("oz_linear_f32_any_f32__scalar");
+            kern_run(OZ_OP_LINEAR,
+                     &(struct oz_linear_args){.x = k ? decoded : out, .w = &w, .out = y[k]});
+            kern_force(NULL);
+        }
+        for (int64_t r = 0; r < ROWS; r++) {
+            assert_true(kern_same_row(y[0], r, y[1], r));
+        }
+        kern_forget();
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {KERN_TEST(embed), KERN_TEST(embed_refuses_ids),
-                                       KERN_TEST(act_quant), KERN_TEST(copy_is_exact),
-                                       KERN_TEST(conversions)};
+    const struct CMUnitTest tests[] = {KERN_TEST(quantizes),         KERN_TEST(embed),
+                                       KERN_TEST(embed_refuses_ids), KERN_TEST(act_quant),
+                                       KERN_TEST(copy_is_exact),     KERN_TEST(conversions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -187,20 +187,20 @@ static struct oz_image_request request(const char *prompt)
 static void wrong_requests(void **state)
 {
     REFUSED(r.prompt = NULL, "no prompt");
-    REFUSED(r.prompt = "\xFF", "the prompt is not valid UTF-8 at byte 0");
+    REFUSED(r.prompt = "\xFF", "The prompt is not valid UTF-8 at byte 0");
     REFUSED(r.negative_prompt = "ab\xED\xA0\x80", "negative prompt is not valid UTF-8 at byte 2");
-    REFUSED(r.width = 100, "the width is 100; it must be a multiple of 16. The nearest is 96.");
+    REFUSED(r.width = 100, "The width is 100; it must be a multiple of 16. The nearest is 96.");
     REFUSED(r.width = 105, "The nearest is 112.");
-    REFUSED(r.height = 127, "the height is 127; it must be a multiple of 16. The nearest is 128.");
-    REFUSED(r.height = 15, "the height is 15; it must lie in 16 to");
-    REFUSED(r.height = -16, "the height is -16");
-    REFUSED(r.width = INT32_MIN, "the width is -2147483648");
-    REFUSED(r.width = INT32_MAX, "the width is 2147483647");
-    REFUSED(r.num_inference_steps = -1, "the number of steps is -1; it must lie in 1 to");
-    REFUSED(r.num_inference_steps = 1000000, "the number of steps is 1000000");
-    REFUSED(r.true_cfg_scale = (double)NAN, "the guidance scale is");
-    REFUSED(r.true_cfg_scale = (double)INFINITY, "the guidance scale is inf");
-    REFUSED(r.true_cfg_scale = -1, "the guidance scale is -1");
+    REFUSED(r.height = 127, "The height is 127; it must be a multiple of 16. The nearest is 128.");
+    REFUSED(r.height = 15, "The height is 15; it must lie in 16 to");
+    REFUSED(r.height = -16, "The height is -16");
+    REFUSED(r.width = INT32_MIN, "The width is -2147483648");
+    REFUSED(r.width = INT32_MAX, "The width is 2147483647");
+    REFUSED(r.num_inference_steps = -1, "The number of steps is -1; it must lie in 1 to");
+    REFUSED(r.num_inference_steps = 1000000, "The number of steps is 1000000");
+    REFUSED(r.true_cfg_scale = (double)NAN, "The guidance scale is");
+    REFUSED(r.true_cfg_scale = (double)INFINITY, "The guidance scale is inf");
+    REFUSED(r.true_cfg_scale = -1, "The guidance scale is -1");
     REFUSED(r.struct_size = 0, "no struct_size");
     struct oz_image_request r = request("");
     ok(oz_image_check(engine, &r, 1, &err));

@@ -563,6 +563,7 @@ static void advice_becomes_notes(void **state)
     assert_int_equal(assign(&image, "fp8", &in), OZ_OK);
     assert_int_equal(a.note_count, 2);
     assert_string_equal(a.notes[0].what, "img_mlp");
+    assert_true(a.notes[0].advice && a.notes[1].advice);
     assert_string_equal(a.notes[1].why, "fine");
 }
 

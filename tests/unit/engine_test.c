@@ -151,7 +151,7 @@ static void a_prompt_beyond_all_measure(void **state)
     prompt[OZ_TASK_MAX_TEXT_BYTES + 1] = '\0';
     small_request(&request, prompt);
     assert_int_equal(oz_image_check(engine, &request, 1, &err), OZ_ERR_ARG);
-    assert_non_null(strstr(err.message, "the prompt has 262145 bytes"));
+    assert_non_null(strstr(err.message, "The prompt has 262145 bytes"));
     prompt[OZ_TASK_MAX_TEXT_BYTES] = '\0';
     require(oz_image_check(engine, &request, 1, &err));
     free(prompt);

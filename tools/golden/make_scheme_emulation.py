@@ -10,7 +10,8 @@ the unquantized model: of the first (conditional) noise prediction, and of the l
 
 Rules: one f32 scale amax / max for e4m3 (448) and s8 (127), by tensor, row, token, 128x128 or 1x128; MX exponents as
 named; NVFP4: amax / 2688 of the tensor (of a sequence, for activations), then e4m3 of block amax / 6 over that for each
-16; dual scale: f32 amax / 6 of each 512, then ceil(log2(amax / 6)) for each 32. Elements round to nearest even.
+16; dual scale: f32 amax / 6 of each 512, then ceil(log2(amax / 6)) for each 32. Elements round to nearest even. Whether
+an element is divided by its scale or multiplied by an inverse is each scheme's rule too: it decides ties.
 """
 
 import argparse
@@ -40,10 +41,12 @@ def s8(x):
     return x.round().clamp(-127, 127)
 
 
-def scaled(x, amax, largest, element):
+def scaled(x, amax, largest, element, rule):
     """x coded with the scale amax / largest, and decoded; zero where the scale is."""
-    s = amax / largest
-    return torch.where(s > 0, element(x / torch.where(s > 0, s, 1)) * s, 0)
+    a = torch.where(amax > 0, amax, 1)
+    s = a / largest
+    code = {"divide": lambda: x / s, "inverse": lambda: x * (1 / s), "multiply": lambda: x * (largest / a)}[rule]()
+    return torch.where(amax > 0, element(code) * s, 0)
 
 
 def grouped(x, size):
@@ -59,27 +62,28 @@ def ungrouped(g, x):
     return g.reshape(g.shape[0], -1)[:, : x.shape[1]]
 
 
-def tensor(element, largest):
-    return lambda x: scaled(x, x.abs().max(), largest, element)
+def fp8_tensor(w):
+    return scaled(w, w.abs().max(), 448, e4m3, "inverse")
 
 
-def row(element, largest):
-    return lambda x: scaled(x, amax_of(x), largest, element)
+def fp8_row(x):
+    return scaled(x, amax_of(x), 448, e4m3, "divide")
 
 
-def group(element, largest, size):
-    def quantize(x):
-        g = grouped(x, size)
-        return ungrouped(scaled(g, amax_of(g), largest, element), x)
+def int8_row(x):
+    return scaled(x, amax_of(x), 127, s8, "multiply")
 
-    return quantize
+
+def fp8_group(x):
+    g = grouped(x, 128)
+    return ungrouped(scaled(g, amax_of(g), 448, e4m3, "divide"), x)
 
 
 def fp8_block(w):
     n, k = w.shape
     p = torch.nn.functional.pad(w, (0, -k % 128, 0, -n % 128))
     b = p.reshape(p.shape[0] // 128, 128, p.shape[1] // 128, 128)
-    b = scaled(b, b.abs().amax((1, 3), keepdim=True), 448, e4m3)
+    b = scaled(b, b.abs().amax((1, 3), keepdim=True), 448, e4m3, "inverse")
     return b.reshape(p.shape)[:n, :k]
 
 
@@ -113,23 +117,22 @@ def dual(x):
 
 
 def nvfp4(x):
-    whole = x.abs().max().clamp(min=1e-8) / 2688
+    whole = 2688 / x.abs().max().clamp(min=1e-8)
     g = grouped(x, 16)
-    s = e4m3(amax_of(g) / 6 / whole) * whole
-    return ungrouped(torch.where(s > 0, e2m1(g / torch.where(s > 0, s, 1)) * s, 0), x)
+    s = e4m3(whole * (amax_of(g) / 6)) * (1 / whole)
+    return ungrouped(torch.where(s > 0, e2m1(g * (1 / torch.where(s > 0, s, 1))) * s, 0), x)
 
 
 PLAIN = None
-FP8_TOKEN, INT8_TOKEN = row(e4m3, 448), row(s8, 127)
 MXFP8, MXFP4, MXFP4_EVEN = mx(e4m3, 448, "ceil"), mx(e2m1, 6, "floor"), mx(e2m1, 6, "even")
 
 # name: weights, activations
 SCHEMES = {
-    "fp8_per_tensor/fp8_per_token": (tensor(e4m3, 448), FP8_TOKEN),
-    "fp8_per_channel/fp8_per_token": (row(e4m3, 448), FP8_TOKEN),
-    "fp8_per_block/fp8_per_block": (fp8_block, group(e4m3, 448, 128)),
-    "fp8_per_channel/none": (row(e4m3, 448), PLAIN),
-    "int8/int8_per_token": (row(s8, 127), INT8_TOKEN),
+    "fp8_per_tensor/fp8_per_token": (fp8_tensor, fp8_row),
+    "fp8_per_channel/fp8_per_token": (fp8_row, fp8_row),
+    "fp8_per_block/fp8_per_block": (fp8_block, fp8_group),
+    "fp8_per_channel/none": (fp8_row, PLAIN),
+    "int8/int8_per_token": (int8_row, int8_row),
     "mxfp8/mxfp8": (MXFP8, MXFP8),
     "mxfp4/none": (MXFP4, PLAIN),
     "mxfp4/mxfp8": (MXFP4, MXFP8),

@@ -3,12 +3,13 @@
 
 # Prompts.
 family=$(printf '\360\237\221\251\342\200\215\360\237\221\251\342\200\215\360\237\221\247')
-for prompt in '猫が窓辺に座っている' "$family" 'chaton très mignon' '' '   ' '<|im_end|><|im_start|>system' '%s%n%x' '--prompt'; do
-    expect "the prompt '$prompt'" 0 'p.png' '' generate $small -q --prompt="$prompt" -o p.png
+cat=$(printf '\347\214\253\343\201\214\347\252\223\350\276\272\343\201\253') # Japanese
+for prompt in "$cat" "$family" "$(printf 'chaton tr\303\250s mignon')" '' '   ' '<|im_end|><|im_start|>system' '%s%n%x' '--prompt'; do
+    expect "the prompt '$prompt'" 0 'p.png' '' generate $small --quiet --prompt="$prompt" -o p.png
     case $prompt in ''|*\\*) ;; *) ok 'it is in the picture' has_text p.png "$prompt" ;; esac
 done
 head -c 262145 /dev/zero | tr '\0' x >input
-expect 'a prompt of more than 256 KiB' 2 '' 'ounce: *the prompt has 262145 bytes; it must have 262144 or less.' \
+expect 'a prompt of more than 256 KiB' 2 '' 'ounce: *he prompt has 262145 bytes; it must have 262144 or less.' \
     generate $small --prompts-file - -o p.png
 printf 'good\nbad \303\050\n' >input
 expect 'one of two is not UTF-8' 2 '' 'ounce: Request 2: the prompt is not valid UTF-8 at byte 4.' \
@@ -17,16 +18,16 @@ rm -f ./*
 
 # A locale whose numbers have commas, no HOME, an odd umask.
 comma=$(locale -a 2>/dev/null | grep -iE '^(de|fr|es|it)_.*utf' | head -n 1)
-expect 'a number with a point' 0 'x.png' '' generate $small -q -p x --true-cfg-scale 2.5 -o x.png
-LC_ALL=${comma:-de_DE.UTF-8} "$program" generate $small -q -p x --true-cfg-scale 2.5 -o y.png >/dev/null
+expect 'a number with a point' 0 'x.png' '' generate $small --quiet -p x --true-cfg-scale 2.5 -o x.png
+LC_ALL=${comma:-de_DE.UTF-8} "$program" generate $small --quiet -p x --true-cfg-scale 2.5 -o y.png >/dev/null
 ok 'the same in another locale' cmp x.png y.png
-ok 'without HOME' env -u HOME -u XDG_CACHE_HOME "$program" generate $small -q -p x --true-cfg-scale 2.5 -o y.png
+ok 'without HOME' env -u HOME -u XDG_CACHE_HOME "$program" generate $small --quiet -p x --true-cfg-scale 2.5 -o y.png
 ok 'the same' cmp x.png y.png
-ok 'with nothing in the environment' env -i OUNCE_MODELS="$OUNCE_MODELS" "$program" generate $small -q -p x --true-cfg-scale 2.5 -o y.png
+ok 'with nothing in the environment' env -i OUNCE_MODELS="$OUNCE_MODELS" "$program" generate $small --quiet -p x --true-cfg-scale 2.5 -o y.png
 ok 'the same' cmp x.png y.png
-(umask 077 && "$program" generate $small -q -p x -o private.png >/dev/null)
+(umask 077 && "$program" generate $small --quiet -p x -o private.png >/dev/null)
 ok 'umask 077' [ "$(stat -c %a private.png)" = 600 ]
-(umask 0777 && "$program" generate $small -q -p x -o none.png >/dev/null)
+(umask 0777 && "$program" generate $small --quiet -p x -o none.png >/dev/null)
 ok 'umask 777' [ "$(stat -c %a none.png)" = 0 ]
 rm -f ./*
 
@@ -35,7 +36,7 @@ expect 'a folder that takes no files' 6 '' 'ounce: Cannot write /proc/x.png: *' 
 # in_disk OPTIONS: draws into a fresh tmpfs mounted with them; prints the exit code and what is there.
 in_disk() {
     unshare -rm sh -c 'mkdir disk && mount -t tmpfs -o "$2" none disk || exit 77
-        "$1" generate --width 256 --height 256 --num-inference-steps 1 -q -p x -o disk/x.png 2>"$3"
+        "$1" generate --width 256 --height 256 --num-inference-steps 1 --quiet -p x -o disk/x.png 2>"$3"
         echo "$? $(ls -A disk | wc -l)"' sh "$program" "$1" "$logs/err"
     rmdir disk
 }
@@ -50,7 +51,7 @@ fi
 cancelled=0
 for hundredths in 01 02 03 04 05 06 08 10 12 14 17 20 24 28 33 40 50 65 80; do
     mkdir -p out
-    env --default-signal=INT "$program" generate -q -p x --num-inference-steps 6 -o out/x.png >"$logs/out" 2>"$logs/err" &
+    env --default-signal=INT "$program" generate --quiet -p x --num-inference-steps 6 -o out/x.png >"$logs/out" 2>"$logs/err" &
     pid=$!
     sleep "0.$hundredths"
     kill -s INT $pid 2>/dev/null
@@ -68,9 +69,9 @@ ok 'some came in time' [ $cancelled -gt 0 ]
 rm -rf out
 
 # Two processes, one output: each writes beside it and renames.
-"$program" generate $small -q -p one -o same.png >/dev/null 2>"$logs/err" &
+"$program" generate $small --quiet -p one -o same.png >/dev/null 2>"$logs/err" &
 pid=$!
-"$program" generate $small -q -p two -o same.png >/dev/null 2>&1
+"$program" generate $small --quiet -p two -o same.png >/dev/null 2>&1
 second=$?
 wait $pid
 ok 'both are done' [ $? -eq 0 ]

@@ -12,8 +12,8 @@ expect 'a component that is none' 2 '' '*no component called "transfomer" (did y
     generate $small -p x --quantization-config '{"transfomer": "fp8"}'
 expect 'a pattern without a layer' 2 '' '*ignored_layers entry "img_mlpp" matches no layer of the transformer; did you mean "img_mlp"*' \
     generate $small -p x -q fp8 --ignored-layers to_out,img_mlpp
-expect 'an expression with a comma' 2 '' '*ignored_layers entry "re:.{1,2}x" matches no layer*' \
-    generate $small -p x -q fp8 --ignored-layers 're:.{1,2}x'
+expect 'an expression with a comma' 2 '' '*ignored_layers entry "re:.{1,2}zz" matches no layer*' \
+    generate $small -p x -q fp8 --ignored-layers 're:.{1,2}zz'
 expect 'nothing is left' 2 '' '*quantizes nothing*by ignore*' generate $small -p x -q fp8 --ignored-layers 're:.*'
 expect 'nothing is asked for' 2 '' '*no quantization is asked for*' generate $small -p x --keep none
 expect 'nor here' 2 '' '*no quantization is asked for*' generate $small -p x --allow-unmatched
@@ -34,7 +34,28 @@ expect 'as a value' 2 '' '*"--quantization-config.a" is neither*' generate $smal
 printf '{"transformer": {"method": "int8", "ignored_layers": ["nothing"]}}' >config.json
 expect 'a file' 2 '' '*ignored_layers entry "nothing" matches no layer of the transformer*' \
     generate $small -p x --quantization-config config.json
-expect 'unmatched is allowed' 4 '' '*ignored_layers entry "nothing": matches no layer*is right, and would quantize*' \
-    generate $small --verbose -p x --quantization-config config.json --allow-unmatched
-expect 'the summary' 4 '' '*Quantized 24 layers of types: attn.add_k_proj: 6 (from method: int8); *' \
-    generate $small --verbose -p x -q int8 --keep conservative --ignored-layers attn.to_q,attn.to_k --ignored-layers attn.to_v,txt_mlp
+expect 'unmatched is allowed' 0 'x.png' '*ignored_layers entry "nothing": matches no layer*Quantized 72 layers*' \
+    generate $small --verbose -p x -o x.png --quantization-config config.json --allow-unmatched
+ok 'the metadata says a config' has_text x.png '"quantization":"config"'
+expect 'the summary' 0 'x.png' '*Quantized 24 layers of types: attn.add_k_proj: 6 (from method: int8); *' \
+    generate $small --verbose -p x -o x.png -q int8 --keep conservative --ignored-layers attn.to_q,attn.to_k --ignored-layers attn.to_v,txt_mlp
+
+ok 'or the method' has_text x.png '"quantization":"int8"'
+
+# Every method draws; the bytes of the picture are those of the method.
+for method in fp8 fp8_per_channel fp8_per_block int8 mxfp8 mxfp4 mxfp4_dualscale nvfp4 bitsandbytes; do
+    expect "$method" 0 "$method.png" '' generate $small --quiet -p 'red apple' --no-metadata -q $method -o $method.png \
+        --quantization-config.num_bf16_fallback_layers 0
+done
+expect 'none' 0 'none.png' '' generate $small --quiet -p 'red apple' --no-metadata -o none.png
+for method in fp8_per_channel fp8_per_block int8 mxfp8 mxfp4 mxfp4_dualscale nvfp4 bitsandbytes none; do
+    ok "fp8 is not $method" sh -c '! cmp -s fp8.png "$1"' sh $method.png
+done
+expect 'one thread' 0 'again.png' '' generate $small --quiet -p 'red apple' --no-metadata -q mxfp4 --threads 1 -o again.png \
+    --quantization-config.num_bf16_fallback_layers=0
+ok 'the same bytes' cmp mxfp4.png again.png
+expect 'steps of another mode' 0 'w4a8.png' '' generate $small --quiet -p 'red apple' --no-metadata -o w4a8.png \
+    -q mxfp4 --quantization-config.w4a8_fallback_steps '[0]' --quantization-config.num_bf16_fallback_layers 0
+expect 'W4A8 by name' 0 'mxfp8a.png' '' generate $small --quiet -p 'red apple' --no-metadata -o mxfp8a.png \
+    -q mxfp4 --quantization-config.activation mxfp8
+ok 'the one step ran in it' cmp w4a8.png mxfp8a.png

@@ -79,9 +79,24 @@ static inline int64_t oz_ref_grain(int64_t cols)
 
 /* ---- activations ---- */
 
+/* F32 or BF16 with nothing that a producer must apply first. */
+static inline bool oz_ref_is_plain(const struct oz_act_spec *s)
+{
+    return (s->dtype == OZ_DTYPE_F32 || s->dtype == OZ_DTYPE_BF16) && s->scale_count == 0 &&
+           s->smooth == NULL && s->rotate_cols == 0 && s->static_scale == NULL &&
+           s->static_offset == NULL && s->low_rank_a == NULL;
+}
+
 /* OZ_ERR_UNSUPPORTED, with a log line that names the format, unless a is NULL or plain F32 or BF16
  * rows. */
 OZ_MUST_USE enum oz_status oz_ref_check_act(const char *op, const struct oz_act *a);
+
+/* The same for operators that take what num/act.h defines as well, and smoothing. */
+OZ_MUST_USE enum oz_status oz_ref_check_quantized(const char *op, const struct oz_act *a);
+
+/* Why rows in this format are neither written by act_quant nor read by linear and experts, as a
+ * phrase, or NULL. */
+const char *oz_ref_act_problem(const struct oz_act_spec *spec);
 
 static inline float *oz_ref_f32(const struct oz_act *a, int64_t row, int64_t col)
 {
@@ -93,10 +108,22 @@ static inline uint16_t *oz_ref_bf16(const struct oz_act *a, int64_t row, int64_t
     return (uint16_t *)a->data + row * a->stride + col;
 }
 
-/* Elements [col, col + count) of a row, to f32 and from f32. */
+/* Elements [col, col + count) of a row, to f32 from any format of oz_ref_check_quantized; from f32
+ * to F32 and BF16. */
 void oz_ref_load(const struct oz_act *a, int64_t row, int64_t col, int64_t count, float *dst);
 void oz_ref_store(const struct oz_act *a, int64_t row, int64_t col, int64_t count,
                   const float *src);
+
+/* A whole row in any format of oz_ref_check_quantized, smoothed already; `amax` is the largest finite
+ * magnitude of the row's sequence, for formats that need it (oz_ref_needs_amax). */
+bool oz_ref_needs_amax(const struct oz_act *a);
+void oz_ref_store_row(const struct oz_act *a, int64_t row, float amax, const float *src);
+
+/* Divides a row by the format's smoothing vector, where it has one. */
+void oz_ref_smooth(const struct oz_act_spec *spec, float *row, int64_t cols);
+
+/* Largest finite magnitude of a row. */
+float oz_ref_amax(const float *row, int64_t cols);
 
 /* The modulation vector of a row; NULL when absent. index NULL: row 0. */
 static inline const float *oz_ref_mod(const struct oz_mod *mod, const int32_t *index, int64_t row)
@@ -113,9 +140,15 @@ static inline const struct oz_param *oz_ref_param(const struct oz_param *p)
 }
 
 /* OZ_ERR_INTERNAL unless the parameter is loaded and has this shape; OZ_ERR_UNSUPPORTED for side
- * planes, which these kernels do not apply. NULL is fine. */
+ * planes that these kernels do not apply (smoothing and static scales are the producers', through
+ * the spec). NULL is fine. */
 OZ_MUST_USE enum oz_status oz_ref_check_param(const char *op, const struct oz_param *p,
                                               int64_t slices, int64_t rows, int64_t cols);
+
+/* OZ_ERR_UNSUPPORTED unless rows in this format were smoothed with the weight's vector, or neither
+ * has one. NULL is fine. */
+OZ_MUST_USE enum oz_status oz_ref_check_smooth(const char *op, const struct oz_act_spec *rows,
+                                               const struct oz_param *p);
 
 /* A vector [1, n] decoded to dst; returns dst, or NULL when the parameter is absent. */
 const float *oz_ref_vector(const struct oz_param *p, int64_t n, float *dst);
@@ -141,7 +174,7 @@ void oz_ref_add_weighted(const float *weights, const float *rows, int64_t stride
 #define OZ_REF_COLS 32    /* output columns of a block: weight rows decoded together */
 #define OZ_REF_ROWS 32    /* output rows of a block */
 #define OZ_REF_BAND 512   /* output rows of a task, which decodes its weight rows once */
-#define OZ_REF_DEPTH 1024 /* terms of a piece of the sum */
+#define OZ_REF_DEPTH 1024 /* terms of a piece of the sum; of s8 products a piece is exact in f32 */
 
 /*
  * y = x W^T of `rows` rows, block by block. `fetch` gives elements [k0, k0 + count) of rows
@@ -160,6 +193,9 @@ struct oz_ref_product {
     void (*store)(const void *ctx, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
                   const float *y, const float *up);
     const void *store_ctx;
+    /* s8 by s8 (cpu/int8.h): fetch gives codes and the weights decode to codes; sums are s32, and y is
+     * row_scales[row] (col_scales[col] sum). NULL, all of them: f32 values. */
+    const float *row_scales, *col_scales, *up_col_scales;
     float *scratch; /* oz_ref_product_floats of them */
 };
 
@@ -168,8 +204,10 @@ int64_t oz_ref_product_floats(const struct oz_device *dev, int64_t depth, int up
 
 void oz_ref_product_run(struct oz_pool *pool, const struct oz_ref_product *p);
 
-/* fetch for an activation (fetch_ctx is a struct oz_act). */
+/* fetch for an activation (fetch_ctx is a struct oz_act): its values, and its s8 codes. */
 const float *oz_ref_fetch_act(const void *ctx, int64_t row0, int64_t rows, int64_t k0,
                               int64_t count, float *room, int64_t *stride);
+const float *oz_ref_fetch_codes(const void *ctx, int64_t row0, int64_t rows, int64_t k0,
+                                int64_t count, float *room, int64_t *stride);
 
 #endif

@@ -1,8 +1,52 @@
-/* act_quant: rows copied, gathered, scattered, between F32 and BF16. */
+/* act_quant: rows copied, gathered, scattered, between F32 and BF16, and quantized. */
 #include "cpu/kern/ref/ref.h"
 
-/* A row passes through f32 in pieces of this size. */
+/* A row passes through f32 in pieces of this size where its format allows. */
 #define PIECE 256
+
+struct run {
+    const struct oz_act_quant_args *a;
+    float *rows; /* [threads, cols]: whole rows in f32 */
+    float *amax; /* [sequences]; [rows of x] without sequences */
+};
+
+struct layout {
+    size_t rows, amax, total;
+};
+
+static bool is_quantized(const struct oz_act *a)
+{
+    return !oz_ref_is_plain(&a->spec); /* a smoothing vector alone needs whole rows too */
+}
+
+/* The sequences that a second scale spans; NULL: each row is one. */
+static const struct oz_ragged *sequences_of(const struct oz_act_quant_args *a)
+{
+    return a->out->spec.second_by_row ? NULL : a->sequences;
+}
+
+static int64_t sequence_count(const struct oz_act_quant_args *a)
+{
+    return sequences_of(a) != NULL ? sequences_of(a)->count : a->x->rows;
+}
+
+static struct layout lay_out(const struct oz_device *dev, const struct oz_act_quant_args *a)
+{
+    struct layout l = {0};
+    if (is_quantized(a->out)) {
+        l.rows =
+            oz_ref_reserve(&l.total, oz_ref_times(oz_ref_threads(dev), a->x->cols), sizeof(float));
+        if (oz_ref_needs_amax(a->out)) {
+            l.amax = oz_ref_reserve(&l.total, sequence_count(a), sizeof(float));
+        }
+    }
+    return l;
+}
+
+size_t oz_ref_scratch_act_quant(const struct oz_device *dev, const void *args)
+{
+    return lay_out(dev, args).total;
+}
 
 static void copy_row(const struct oz_act *x, int64_t from, const struct oz_act *out, int64_t to)
 {
@@ -21,25 +65,82 @@ static void copy_row(const struct oz_act *x, int64_t from, const struct oz_act *
     }
 }
 
-static void run_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
+/* ---- quantizing ---- */
+
+static void find_amax(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
-    const struct oz_act_quant_args *a = ctx;
-    (void)thread;
-    for (int64_t i = begin; i < end; i++) {
-        copy_row(a->x, a->x_rows != NULL ? a->x_rows[i] : i, a->out,
-                 a->out_rows != NULL ? a->out_rows[i] : i);
+    const struct run *run = ctx;
+    const struct oz_act *x = run->a->x;
+    const struct oz_ragged *sequences = sequences_of(run->a);
+    float *row = run->rows + thread * x->cols;
+    for (int64_t s = begin; s < end; s++) {
+        int64_t last = sequences != NULL ? sequences->offsets[s + 1] : s + 1;
+        float amax = 0;
+        for (int64_t r = sequences != NULL ? sequences->offsets[s] : s; r < last; r++) {
+            oz_ref_load(x, r, 0, x->cols, row);
+            oz_ref_smooth(&run->a->out->spec, row, x->cols);
+            float part = oz_ref_amax(row, x->cols);
+            amax = part > amax ? part : amax;
+        }
+        run->amax[s] = amax;
     }
 }
 
-enum oz_status oz_act_quant_f32_bf16__scalar(const struct oz_op_ctx *ctx,
-                                             const struct oz_act_quant_args *a)
+static int64_t sequence_of(const struct oz_ragged *sequences, int64_t row)
 {
-    struct oz_act_quant_args copy = *a;
-    OZ_TRY(oz_ref_begin(ctx, 0));
-    OZ_TRY(oz_ref_check_act("act_quant", a->x));
-    OZ_TRY(oz_ref_check_act("act_quant", a->out));
-    if (a->x->cols > 0) {
-        oz_pool_for(ctx->dev->pool, a->rows, oz_ref_grain(a->x->cols), run_rows, &copy);
+    if (sequences == NULL) {
+        return row;
     }
+    int64_t low = 0;
+    int64_t high = sequences->count;
+    while (low + 1 < high) { /* offsets[low] <= row < offsets[high] */
+        int64_t middle = (low + high) / 2;
+        if (sequences->offsets[middle] <= row) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static void run_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const struct run *run = ctx;
+    const struct oz_act_quant_args *a = run->a;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t from = a->x_rows != NULL ? a->x_rows[i] : i;
+        int64_t to = a->out_rows != NULL ? a->out_rows[i] : i;
+        if (run->rows == NULL) {
+            copy_row(a->x, from, a->out, to);
+            continue;
+        }
+        float *row = run->rows + thread * a->x->cols;
+        oz_ref_load(a->x, from, 0, a->x->cols, row);
+        oz_ref_smooth(&a->out->spec, row, a->x->cols);
+        oz_ref_store_row(
+            a->out, to, run->amax != NULL ? run->amax[sequence_of(sequences_of(a), from)] : 0, row);
+    }
+}
+
+enum oz_status oz_act_quant_any__scalar(const struct oz_op_ctx *ctx,
+                                        const struct oz_act_quant_args *a)
+{
+    struct layout l = lay_out(ctx->dev, a);
+    OZ_TRY(oz_ref_begin(ctx, l.total));
+    OZ_TRY(oz_ref_check_act("act_quant", a->x));
+    OZ_TRY(oz_ref_check_quantized("act_quant", a->out));
+    struct run run = {.a = a};
+    if (is_quantized(a->out)) {
+        run.rows = oz_ref_at(ctx, l.rows);
+        run.amax = oz_ref_needs_amax(a->out) ? oz_ref_at(ctx, l.amax) : NULL;
+    }
+    if (a->x->cols == 0) {
+        return OZ_OK;
+    }
+    if (run.amax != NULL) {
+        oz_pool_for(ctx->dev->pool, sequence_count(a), 1, find_amax, &run);
+    }
+    oz_pool_for(ctx->dev->pool, a->rows, oz_ref_grain(a->x->cols), run_rows, &run);
     return OZ_OK;
 }

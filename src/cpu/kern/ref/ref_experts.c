@@ -1,16 +1,20 @@
 /*
  * experts: rows go through the experts that route chose. PIECE_ROWS rows at a time: the pairs
  * (row, choice) are sorted by expert; each expert is one product up and one down over its pairs;
- * then every row adds its choices in their order. A pair's numbers do not depend on the others.
+ * then every row adds its choices in their order. A pair's numbers do not depend on the others: a
+ * scale over a sequence is, between glu and down, one over the pair's own row.
  */
 #include "base/log.h"
+#include "cpu/int8.h"
 #include "cpu/kern/ref/ref.h"
 
 #define PIECE_ROWS 256
 
 struct layout {
-    size_t order, starts, bias, up, down, product, total;
+    size_t order, starts, bias, up, down, codes, scales[2], row_scales, col_scales, product, total;
     int64_t experts, hidden, wide; /* f and 2 f */
+    bool quantizes;                /* what goes into down */
+    bool int8_up, int8_down;
 };
 
 /* One piece. */
@@ -18,12 +22,15 @@ struct job {
     const struct oz_experts_args *a;
     struct layout l;
     int64_t row0, rows;
-    int32_t *order;  /* [pairs]: pairs of the piece, by expert */
-    int32_t *starts; /* [experts + 1]: where each expert's pairs begin in `order` */
-    float *bias;     /* [max(2 f, d)] */
-    float *up;       /* [pairs, 2 f], in the order of `order`; after glu the first f hold it */
-    float *down;     /* [pairs, d], by pair */
-    int64_t first;   /* of the current expert's pairs in `order` */
+    int32_t *order;       /* [pairs]: pairs of the piece, by expert */
+    int32_t *starts;      /* [experts + 1]: where each expert's pairs begin in `order` */
+    float *bias;          /* [max(2 f, d)] */
+    float *up;            /* [pairs, 2 f], in the order of `order`; after glu the first f hold it */
+    float *down;          /* [pairs, d], by pair */
+    struct oz_act hidden; /* [pairs, f], in the order of `order`, where it is quantized */
+    float *row_scales;    /* [pairs], in the order of `order`, of s8 rows */
+    float *col_scales;    /* [max(2 f, d)], of the current expert's s8 weight */
+    int64_t first;        /* of the current expert's pairs in `order` */
     const float *current_bias;
 };
 
@@ -33,11 +40,27 @@ static struct layout lay_out(const struct oz_device *dev, const struct oz_expert
     int64_t d = a->x->cols;
     int64_t pairs = oz_ref_min(a->x->rows, PIECE_ROWS) * a->k;
     l.hidden = l.wide / 2;
+    l.quantizes = !oz_ref_is_plain(&a->hidden);
+    l.int8_up = oz_int8_product(&a->x->spec, &a->up->weight);
+    l.int8_down = oz_int8_product(&a->hidden, &a->down->weight);
     l.order = oz_ref_reserve(&l.total, pairs, sizeof(int32_t));
     l.starts = oz_ref_reserve(&l.total, l.experts + 1, sizeof(int32_t));
     l.bias = oz_ref_reserve(&l.total, oz_ref_max(l.wide, a->out->cols), sizeof(float));
     l.up = oz_ref_reserve(&l.total, oz_ref_times(pairs, l.wide), sizeof(float));
     l.down = oz_ref_reserve(&l.total, oz_ref_times(pairs, a->out->cols), sizeof(float));
+    if (l.quantizes) {
+        int64_t bytes = (l.hidden * oz_dtype_bits(a->hidden.dtype) + 7) / 8;
+        l.codes = oz_ref_reserve(&l.total, oz_ref_times(pairs, bytes), 1);
+    }
+    for (int32_t i = 0; i < a->hidden.scale_count; i++) {
+        int64_t group = a->hidden.scale[i].group_cols;
+        int64_t groups = group > 0 ? (l.hidden + group - 1) / group : 1;
+        l.scales[i] = oz_ref_reserve(&l.total, oz_ref_times(pairs, groups),
+                                     (size_t)oz_dtype_bits(a->hidden.scale[i].dtype) / 8);
+    }
+    l.row_scales = oz_ref_reserve(&l.total, l.int8_up ? pairs : 0, sizeof(float));
+    l.col_scales = oz_ref_reserve(
+        &l.total, l.int8_up || l.int8_down ? oz_ref_max(l.wide, a->out->cols) : 0, sizeof(float));
     l.product = oz_ref_reserve(&l.total, oz_ref_product_floats(dev, oz_ref_max(d, l.hidden), 0),
                                sizeof(float));
     return l;
@@ -76,7 +99,8 @@ static const float *fetch_x(const void *ctx, int64_t row0, int64_t rows, int64_t
     const struct job *job = ctx;
     for (int64_t r = 0; r < rows; r++) {
         int64_t pair = job->order[job->first + row0 + r];
-        oz_ref_load(job->a->x, job->row0 + pair / job->a->k, k0, count, room + r * count);
+        (job->l.int8_up ? oz_int8_load : oz_ref_load)(job->a->x, job->row0 + pair / job->a->k, k0,
+                                                      count, room + r * count);
     }
     *stride = count;
     return room;
@@ -86,9 +110,10 @@ static const float *fetch_hidden(const void *ctx, int64_t row0, int64_t rows, in
                                  int64_t count, float *room, int64_t *stride)
 {
     const struct job *job = ctx;
-    (void)rows;
-    (void)count;
-    (void)room;
+    if (job->l.quantizes) {
+        return (job->l.int8_down ? oz_ref_fetch_codes : oz_ref_fetch_act)(
+            &job->hidden, job->first + row0, rows, k0, count, room, stride);
+    }
     *stride = job->l.wide;
     return job->up + (job->first + row0) * job->l.wide + k0;
 }
@@ -151,6 +176,10 @@ static void glu_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
             float h = glu(a, row[interleaved ? 2 * i : i], row[interleaved ? 2 * i + 1 : f + i]);
             row[i] = a->hidden.dtype == OZ_DTYPE_BF16 ? oz_bf16_to_f32(oz_f32_to_bf16(h)) : h;
         }
+        if (job->l.quantizes) {
+            oz_ref_smooth(&a->hidden, row, f);
+            oz_ref_store_row(&job->hidden, r, oz_ref_amax(row, f), row);
+        }
     }
 }
 
@@ -181,14 +210,37 @@ static const float *expert_bias(const struct oz_param *p, int64_t e, int64_t n, 
     return dst;
 }
 
+/* One product of every expert over its pairs. */
+static void run_experts(struct job *job, struct oz_pool *pool, const struct oz_param *w, bool int8,
+                        const struct oz_param *bias, const float *row_scales,
+                        struct oz_ref_product p)
+{
+    struct oz_weight codes = int8 ? oz_int8_codes(&w->weight) : w->weight;
+    p.w = &codes;
+    for (int64_t e = 0; e < job->l.experts; e++) {
+        job->first = job->starts[e];
+        p.rows = job->starts[e + 1] - job->first;
+        p.slice = e;
+        job->current_bias = expert_bias(bias, e, p.cols, job->bias);
+        if (int8) {
+            oz_int8_scales(&w->weight, e, 0, p.cols, job->col_scales);
+            p.row_scales = row_scales + job->first;
+            p.col_scales = job->col_scales;
+        }
+        oz_ref_product_run(pool, &p);
+    }
+}
+
 static void run_piece(struct job *job, struct oz_pool *pool, float *product)
 {
     const struct oz_experts_args *a = job->a;
     sort_pairs(job);
+    for (int64_t i = 0; job->l.int8_up && i < job->rows * a->k; i++) {
+        job->row_scales[i] = ((const float *)a->x->scales[0])[job->row0 + job->order[i] / a->k];
+    }
     struct oz_ref_product up = {
         .cols = job->l.wide,
         .depth = a->x->cols,
-        .w = &a->up->weight,
         .fetch = fetch_x,
         .fetch_ctx = job,
         .store = store_up,
@@ -198,32 +250,21 @@ static void run_piece(struct job *job, struct oz_pool *pool, float *product)
     struct oz_ref_product down = up;
     down.cols = a->out->cols;
     down.depth = job->l.hidden;
-    down.w = &a->down->weight;
     down.fetch = fetch_hidden;
     down.store = store_down;
-    for (int64_t e = 0; e < job->l.experts; e++) {
-        job->first = job->starts[e];
-        up.rows = job->starts[e + 1] - job->first;
-        up.slice = e;
-        job->current_bias = expert_bias(a->up_bias, e, up.cols, job->bias);
-        oz_ref_product_run(pool, &up);
-    }
+    run_experts(job, pool, a->up, job->l.int8_up, a->up_bias, job->row_scales, up);
     oz_pool_for(pool, job->rows * a->k, oz_ref_grain(job->l.hidden), glu_rows, job);
-    for (int64_t e = 0; e < job->l.experts; e++) {
-        job->first = job->starts[e];
-        down.rows = job->starts[e + 1] - job->first;
-        down.slice = e;
-        job->current_bias = expert_bias(a->down_bias, e, down.cols, job->bias);
-        oz_ref_product_run(pool, &down);
-    }
+    run_experts(job, pool, a->down, job->l.int8_down, a->down_bias, job->hidden.scales[0], down);
     oz_pool_for(pool, job->rows, oz_ref_grain(a->out->cols), add_choices, job);
 }
 
 static enum oz_status check_args(const struct oz_experts_args *a, const struct layout *l)
 {
-    OZ_TRY(oz_ref_check_act("experts", a->x));
+    OZ_TRY(oz_ref_check_quantized("experts", a->x));
     OZ_TRY(oz_ref_check_act("experts", a->out));
-    OZ_TRY(oz_ref_check_act("experts", &(struct oz_act){.spec = a->hidden}));
+    OZ_TRY(oz_ref_check_quantized("experts", &(struct oz_act){.spec = a->hidden}));
+    OZ_TRY(oz_ref_check_smooth("experts", &a->x->spec, a->up));
+    OZ_TRY(oz_ref_check_smooth("experts", &a->hidden, a->down));
     OZ_TRY(oz_ref_check_param("experts", a->up, l->experts, l->wide, a->x->cols));
     OZ_TRY(oz_ref_check_param("experts", a->down, l->experts, a->out->cols, l->hidden));
     OZ_TRY(oz_ref_check_param("experts", oz_ref_param(a->up_bias), 1, l->experts, l->wide));
@@ -252,6 +293,14 @@ enum oz_status oz_experts_f32_any_f32__scalar(const struct oz_op_ctx *ctx,
         .bias = oz_ref_at(ctx, l.bias),
         .up = oz_ref_at(ctx, l.up),
         .down = oz_ref_at(ctx, l.down),
+        .row_scales = oz_ref_at(ctx, l.row_scales),
+        .col_scales = oz_ref_at(ctx, l.col_scales),
+        .hidden = {.data = oz_ref_at(ctx, l.codes),
+                   .rows = oz_ref_min(a->x->rows, PIECE_ROWS) * a->k,
+                   .cols = l.hidden,
+                   .stride = l.hidden + (a->hidden.dtype == OZ_DTYPE_F4 ? l.hidden % 2 : 0),
+                   .spec = a->hidden,
+                   .scales = {oz_ref_at(ctx, l.scales[0]), oz_ref_at(ctx, l.scales[1])}},
     };
     for (job.row0 = 0; job.row0 < a->x->rows; job.row0 += PIECE_ROWS) {
         job.rows = oz_ref_min(PIECE_ROWS, a->x->rows - job.row0);

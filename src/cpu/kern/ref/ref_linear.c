@@ -1,14 +1,25 @@
-/* linear: the product, bias, and one of three epilogues. */
+/*
+ * linear: the product, bias, and one of three epilogues. Weights in any codec, rows in any format.
+ *
+ * What is summed: f32 products of decoded values, in the order of ref.h. For s8 rows by s8 weights
+ * with one scale each (cpu/int8.h): integers, exactly, and then
+ * y = x_scale[row] (w_scale[feature] f32(sum)).
+ */
+#include "base/log.h"
+#include "cpu/int8.h"
 #include "cpu/kern/ref/ref.h"
 
 struct layout {
-    size_t bias, up_bias, product, total;
+    size_t bias, up_bias, scales, up_scales, product, total;
+    bool int8;
 };
 
 static struct layout lay_out(const struct oz_device *dev, const struct oz_linear_args *a)
 {
     int64_t n = a->residual != NULL ? a->residual->cols : a->out->cols;
-    struct layout l = {0};
+    struct layout l = {.int8 = oz_int8_product(&a->x->spec, &a->w->w.weight)};
+    l.scales = oz_ref_reserve(&l.total, l.int8 ? n : 0, sizeof(float));
+    l.up_scales = oz_ref_reserve(&l.total, l.int8 && a->up != NULL ? n : 0, sizeof(float));
     l.bias = oz_ref_reserve(&l.total, n, sizeof(float));
     l.up_bias = oz_ref_reserve(&l.total, a->up != NULL ? n : 0, sizeof(float));
     l.product = oz_ref_reserve(&l.total, oz_ref_product_floats(dev, a->x->cols, a->up != NULL),
@@ -78,33 +89,64 @@ static enum oz_status check_linear(const struct oz_linear *w, int64_t n, int64_t
     return oz_ref_check_param("linear", oz_ref_param(&w->b), 1, 1, n);
 }
 
+static enum oz_status check_args(const struct oz_linear_args *a, const struct layout *l)
+{
+    int64_t n = a->residual != NULL ? a->residual->cols : a->out->cols;
+    OZ_TRY(oz_ref_check_quantized("linear", a->x));
+    OZ_TRY(oz_ref_check_act("linear", a->out));
+    OZ_TRY(oz_ref_check_act("linear", a->residual));
+    OZ_TRY(check_linear(a->w, n, a->x->cols));
+    OZ_TRY(check_linear(a->up, n, a->x->cols));
+    OZ_TRY(oz_ref_check_smooth("linear", &a->x->spec, &a->w->w));
+    OZ_TRY(oz_ref_check_smooth("linear", &a->x->spec, a->up != NULL ? &a->up->w : NULL));
+    if (a->up != NULL && oz_int8_product(&a->x->spec, &a->up->w.weight) != l->int8) {
+        oz_log(OZ_LOG_ERROR, "dispatch", "linear: %s and %s are stored in different formats.",
+               a->w->w.name, a->up->w.name);
+        return OZ_ERR_UNSUPPORTED;
+    }
+    return OZ_OK;
+}
+
 enum oz_status oz_linear_f32_any_f32__scalar(const struct oz_op_ctx *ctx,
                                              const struct oz_linear_args *a)
 {
     struct layout l = lay_out(ctx->dev, a);
     int64_t n = a->residual != NULL ? a->residual->cols : a->out->cols;
+    struct oz_weight codes;
+    struct oz_weight up_codes;
     OZ_TRY(oz_ref_begin(ctx, l.total));
-    OZ_TRY(oz_ref_check_act("linear", a->x));
-    OZ_TRY(oz_ref_check_act("linear", a->out));
-    OZ_TRY(oz_ref_check_act("linear", a->residual));
-    OZ_TRY(check_linear(a->w, n, a->x->cols));
-    OZ_TRY(check_linear(a->up, n, a->x->cols));
+    OZ_TRY(check_args(a, &l));
     struct epilogue e = {
         .a = a,
         .bias = oz_ref_vector(&a->w->b, n, oz_ref_at(ctx, l.bias)),
         .up_bias = a->up != NULL ? oz_ref_vector(&a->up->b, n, oz_ref_at(ctx, l.up_bias)) : NULL,
     };
-    oz_ref_product_run(ctx->dev->pool, &(struct oz_ref_product){
-                                           .rows = a->x->rows,
-                                           .cols = n,
-                                           .depth = a->x->cols,
-                                           .w = &a->w->w.weight,
-                                           .up = a->up != NULL ? &a->up->w.weight : NULL,
-                                           .fetch = oz_ref_fetch_act,
-                                           .fetch_ctx = a->x,
-                                           .store = store,
-                                           .store_ctx = &e,
-                                           .scratch = oz_ref_at(ctx, l.product),
-                                       });
+    struct oz_ref_product p = {
+        .rows = a->x->rows,
+        .cols = n,
+        .depth = a->x->cols,
+        .w = &a->w->w.weight,
+        .up = a->up != NULL ? &a->up->w.weight : NULL,
+        .fetch = oz_ref_fetch_act,
+        .fetch_ctx = a->x,
+        .store = store,
+        .store_ctx = &e,
+        .scratch = oz_ref_at(ctx, l.product),
+    };
+    if (l.int8) {
+        codes = oz_int8_codes(p.w);
+        oz_int8_scales(p.w, 0, 0, n, oz_ref_at(ctx, l.scales));
+        p.w = &codes;
+        p.fetch = oz_ref_fetch_codes;
+        p.row_scales = a->x->scales[0];
+        p.col_scales = oz_ref_at(ctx, l.scales);
+        p.up_col_scales = oz_ref_at(ctx, l.up_scales);
+    }
+    if (l.int8 && a->up != NULL) {
+        up_codes = oz_int8_codes(p.up);
+        oz_int8_scales(p.up, 0, 0, n, oz_ref_at(ctx, l.up_scales));
+        p.up = &up_codes;
+    }
+    oz_ref_product_run(ctx->dev->pool, &p);
     return OZ_OK;
 }

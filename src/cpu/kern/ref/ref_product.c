@@ -2,6 +2,7 @@
  * The matrix product of the reference kernels. Weight rows are decoded once per task; every output
  * element is the same sum whatever block it falls into.
  */
+#include "cpu/int8.h"
 #include "cpu/kern/ref/ref.h"
 
 /* Four of the eight partial sums. A notation for lanes, not an instruction set: the compiler maps
@@ -148,6 +149,59 @@ static void add_piece(const float *x, int64_t x_stride, int64_t rows, const floa
     }
 }
 
+_Static_assert(OZ_REF_DEPTH <= OZ_INT8_EXACT_DEPTH, "pieces of integer sums must be exact");
+
+/* The same for codes: each piece is an exact integer, and so is their sum. */
+static void add_codes(const float *x, int64_t x_stride, int64_t rows, const float *w,
+                      int64_t w_stride, int64_t cols, int64_t count, int32_t *acc)
+{
+    for (int64_t c = 0; c < cols; c += 4) {
+        int64_t n = oz_ref_min(4, cols - c);
+        for (int64_t r = 0; r < rows; r++) {
+            float sums[4];
+            oz_ref_dots(x + r * x_stride, w + c * w_stride, w_stride, n, count, sums);
+            for (int64_t j = 0; j < n; j++) {
+                acc[r * OZ_REF_COLS + c + j] += (int32_t)sums[j];
+            }
+        }
+    }
+}
+
+/* Integer sums and their scales. */
+static void scale_codes(const struct oz_ref_product *p, int64_t row0, int64_t rows, int64_t col0,
+                        int64_t cols, const float *col_scales, const int32_t *acc, float *y)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < cols; c++) {
+            int64_t at = r * OZ_REF_COLS + c;
+            y[at] = p->row_scales[row0 + r] * (col_scales[col0 + c] * (float)acc[at]);
+        }
+    }
+}
+
+static void run_codes(const struct oz_ref_product *p, int64_t row0, int64_t rows, int64_t col0,
+                      int64_t cols, const float *w, const float *up, float *room)
+{
+    int32_t sums[OZ_REF_ROWS * OZ_REF_COLS] = {0};
+    int32_t up_sums[OZ_REF_ROWS * OZ_REF_COLS] = {0};
+    float y[OZ_REF_ROWS * OZ_REF_COLS] = {0};
+    float z[OZ_REF_ROWS * OZ_REF_COLS] = {0};
+    for (int64_t k0 = 0; k0 < p->depth; k0 += OZ_REF_DEPTH) {
+        int64_t count = oz_ref_min(OZ_REF_DEPTH, p->depth - k0);
+        int64_t stride;
+        const float *x = p->fetch(p->fetch_ctx, row0, rows, k0, count, room, &stride);
+        add_codes(x, stride, rows, w + k0, p->depth, cols, count, sums);
+        if (up != NULL) {
+            add_codes(x, stride, rows, up + k0, p->depth, cols, count, up_sums);
+        }
+    }
+    scale_codes(p, row0, rows, col0, cols, p->col_scales, sums, y);
+    if (up != NULL) {
+        scale_codes(p, row0, rows, col0, cols, p->up_col_scales, up_sums, z);
+    }
+    p->store(p->store_ctx, row0, rows, col0, cols, y, up != NULL ? z : NULL);
+}
+
 static void run_block(const struct oz_ref_product *p, int64_t row0, int64_t rows, int64_t col0,
                       int64_t cols, const float *w, const float *up, float *room)
 {
@@ -182,7 +236,8 @@ static void run_task(void *ctx, int64_t begin, int64_t end, int32_t thread)
             decode_rows(p->up, p->slice, col0, cols, p->depth, up);
         }
         for (int64_t row = row0; row < last; row += OZ_REF_ROWS) {
-            run_block(p, row, oz_ref_min(OZ_REF_ROWS, last - row), col0, cols, w, up, room);
+            int64_t rows = oz_ref_min(OZ_REF_ROWS, last - row);
+            (p->row_scales != NULL ? run_codes : run_block)(p, row, rows, col0, cols, w, up, room);
         }
     }
 }
@@ -204,6 +259,16 @@ const float *oz_ref_fetch_act(const void *ctx, int64_t row0, int64_t rows, int64
     }
     for (int64_t r = 0; r < rows; r++) {
         oz_ref_load(x, row0 + r, k0, count, room + r * count);
+    }
+    *stride = count;
+    return room;
+}
+
+const float *oz_ref_fetch_codes(const void *ctx, int64_t row0, int64_t rows, int64_t k0,
+                                int64_t count, float *room, int64_t *stride)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        oz_int8_load(ctx, row0 + r, k0, count, room + r * count);
     }
     *stride = count;
     return room;

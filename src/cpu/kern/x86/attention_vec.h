@@ -21,7 +21,8 @@
 
 #if OZ_ATTENTION_BF16
 typedef uint16_t att_element;
-static inline void att_put(att_element *p, vf x) /* products take denormals as 0: either form will do */
+static inline void att_put(att_element *p,
+                           vf x) /* products take denormals as 0: either form will do */
 {
 #if defined(__AVX512BF16__) && OZ_VL == 16
     _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)_mm512_cvtneps_pbh(x));
