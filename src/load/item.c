@@ -250,18 +250,15 @@ static enum oz_status ask_plan(const struct oz_load_args *a, struct oz_load_item
                                struct oz_error *err)
 {
     const struct oz_layer *layer = item->parts[0].layer;
+    struct oz_param shape = *item->param;
     struct oz_plan_answer answer;
     bool tell = !a->model->measuring && item->use != OZ_USE_VECTOR &&
                 oz_log_wants(OZ_LOG_DEBUG, "dispatch");
     const struct oz_plan_request request = {.use = item->use,
                                             .report = tell ? log_declined : NULL,
                                             .report_ctx = (void *)(uintptr_t)layer};
-    item->param->weight = item->weight;
-    item->param->act_count = 0;
-    if (item->choice != NULL) {
-        OZ_TRY(oz_param_set_acts(item->param, item->choice, err));
-    }
-    OZ_TRY(a->dev->ops->plan_param(a->dev, item->param, &request, &answer, err));
+    shape.weight = item->weight;
+    OZ_TRY(a->dev->ops->plan_param(a->dev, &shape, &request, &answer, err));
     if (tell) {
         oz_log(OZ_LOG_DEBUG, "dispatch", "%s: %s, %zu bytes packed", layer->name, answer.kernel,
                answer.packed_bytes);
@@ -360,6 +357,20 @@ static const struct oz_scheme *scheme_of(const struct oz_load_args *a, int32_t r
     return s != NULL && s->codec != NULL ? s : NULL;
 }
 
+/* Do two schemes make the same weight for the same operators? */
+static bool same_scheme(const struct oz_scheme *a, const struct oz_scheme *b)
+{
+    if (a == NULL || b == NULL) {
+        return a == b;
+    }
+    bool same = a->codec == b->codec && a->exponent_rule == b->exponent_rule &&
+                a->scope == b->scope && a->mode_count == b->mode_count;
+    for (int32_t i = 0; same && i < a->mode_count; i++) {
+        same = a->acts[i] == b->acts[i];
+    }
+    return same;
+}
+
 /* Fills an item from its parts. */
 static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item *item,
                                struct oz_error *err)
@@ -371,7 +382,6 @@ static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item
     item->stored = first->tensor->dtype;
     item->assigned = scheme;
     item->encodes = scheme != NULL;
-    item->choice = scheme;
     item->scheme = scheme != NULL ? scheme->name : "as stored";
     item->codec = scheme != NULL               ? scheme->codec
                   : item->use == OZ_USE_VECTOR ? oz_codec_plain(OZ_DTYPE_F32)
@@ -381,8 +391,7 @@ static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item
         const struct oz_scheme *own = scheme_of(a, p->row);
         OZ_TRY(check_row(p->layer, p->tensor, item->encodes, err));
         item->adds_one |= (p->layer->transform & OZ_TRANSFORM_ADD_ONE) != 0;
-        bool equal =
-            own == scheme || (own != NULL && scheme != NULL && oz_scheme_equal(own, scheme));
+        bool equal = same_scheme(own, scheme);
         if (!equal || p->tensor->dtype != item->stored) {
             return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
                            "%s and %s become one parameter and differ in %s: %s and %s.",

@@ -45,7 +45,6 @@ struct oz_load_item {
     enum oz_exponent_rule exponent_rule;
     const struct oz_scheme *assigned; /* NULL: as stored */
     const char *scheme;               /* "as stored", or the scheme's name */
-    const struct oz_scheme *choice;   /* the assignment's; NULL: as stored */
     const char *fused;                /* items of equal names share one scale; NULL */
     int32_t fused_index;              /* within the group */
     const struct oz_encoder *encoder; /* NULL: the codec's own */
