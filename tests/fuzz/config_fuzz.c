@@ -37,7 +37,8 @@ static void transformer(const struct oz_json *v)
     }
     size_t bytes = oz_qwen_image_host_bytes(&c);
     if (bytes <= MOST_BYTES && oz_arena_init_host(&host, "host", bytes, &err) == OZ_OK) {
-        (void)oz_qwen_image_build(&m, &c, &host, &t, &err);
+        enum oz_status status = oz_qwen_image_build(&m, &c, &host, &t, &err);
+        FUZZ_CHECK(status == OZ_OK || err.code == status);
         oz_arena_deinit(&host);
     }
 }
@@ -54,7 +55,8 @@ static void vae(const struct oz_json *v)
     }
     size_t bytes = oz_qwen_vae_host_bytes(&c);
     if (bytes <= MOST_BYTES && oz_arena_init_host(&host, "host", bytes, &err) == OZ_OK) {
-        (void)oz_qwen_vae_build(&m, &c, &host, &t, false, &err);
+        enum oz_status status = oz_qwen_vae_build(&m, &c, &host, &t, false, &err);
+        FUZZ_CHECK(status == OZ_OK || err.code == status);
         oz_arena_deinit(&host);
     }
 }
