@@ -233,7 +233,7 @@ static bool readable_in_place(const struct oz_load_args *a, const struct oz_load
     const struct oz_layer *layer = item->parts[0].layer;
     const struct oz_tensor_view *t = item->parts[0].tensor;
     uintptr_t element = (uintptr_t)oz_dtype_bits(t->dtype) / 8;
-    return a->dev->host_memory && !item->encodes && item->part_count == 1 &&
+    return a->dev->host_memory && !item->encodes && item->lora_rank == 0 && item->part_count == 1 &&
            layer->bind_row_stride == 0 &&
            (layer->transform & ~(uint32_t)OZ_TRANSFORM_RESHAPE) == 0 && layer->file_rows == 0 &&
            t->data != NULL && (uintptr_t)t->data % element == 0;
@@ -340,7 +340,7 @@ static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *i
         OZ_TRY(push_planes(a, item, err));
     }
     if (item->encodes && a->dev->ops->find_encoder != NULL && !item->adds_one) {
-        item->encoder = a->dev->ops->find_encoder(a->dev, item->codec, item->stored);
+        item->encoder = a->dev->ops->find_encoder(a->dev, item->codec, item->staged);
     }
     if (a->stats != NULL) {
         a->stats->arena_bytes += item->packed_bytes + item->plane_bytes;
@@ -371,6 +371,31 @@ static bool same_scheme(const struct oz_scheme *a, const struct oz_scheme *b)
     return same;
 }
 
+/* What a LoRA on a part needs. */
+static enum oz_status check_lora(const struct oz_load_args *a, const struct oz_load_part *p,
+                                 bool encodes, struct oz_error *err)
+{
+    const struct oz_tensor_view *t = p->tensor;
+    const char *file = a->lora->files[a->lora->pairs[a->lora->first[p->row]].file].path;
+    bool coded = a->assignment != NULL &&
+                 a->assignment->choices[p->row].source == OZ_SOURCE_CHECKPOINT;
+    if (coded || oz_codec_plain(t->dtype) == NULL || t->codec != NULL) {
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                       "%s: its LoRA for %s cannot be merged, for the checkpoint holds that layer "
+                       "quantized already (%s is stored as %s). Start from the checkpoint that is "
+                       "not quantized, and quantize while loading.",
+                       file, p->layer->module, t->name,
+                       t->codec != NULL ? t->codec->name : oz_dtype_name(t->dtype));
+    }
+    if (t->dtype == OZ_DTYPE_F64 && !encodes) {
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                       "%s: its LoRA for %s cannot be merged into F64, for merging computes in f32; "
+                       "convert %s, or quantize the layer.",
+                       file, p->layer->module, t->name);
+    }
+    return OZ_OK;
+}
+
 /* Fills an item from its parts. */
 static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item *item,
                                struct oz_error *err)
@@ -380,6 +405,7 @@ static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item
     item->param = first->layer->bind;
     item->use = use_of(first->layer);
     item->stored = first->tensor->dtype;
+    item->staged = item->stored;
     item->assigned = scheme;
     item->encodes = scheme != NULL;
     item->scheme = scheme != NULL ? scheme->name : "as stored";
@@ -389,6 +415,12 @@ static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item
     for (int32_t i = 0; i < item->part_count; i++) {
         const struct oz_load_part *p = &item->parts[i];
         const struct oz_scheme *own = scheme_of(a, p->row);
+        int64_t rank = oz_lora_rank(a->lora, p->row);
+        if (rank > 0) {
+            OZ_TRY(check_lora(a, p, item->encodes, err));
+            item->lora_rank = rank > item->lora_rank ? rank : item->lora_rank;
+            item->staged = item->encodes ? OZ_DTYPE_F32 : item->stored;
+        }
         OZ_TRY(check_row(p->layer, p->tensor, item->encodes, err));
         item->adds_one |= (p->layer->transform & OZ_TRANSFORM_ADD_ONE) != 0;
         bool equal = same_scheme(own, scheme);

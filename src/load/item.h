@@ -36,6 +36,8 @@ struct oz_load_item {
     enum oz_load_way way;
     enum oz_param_use use;
     enum oz_dtype stored; /* of the parts' elements */
+    enum oz_dtype staged; /* of bands: `stored`, or F32 where a LoRA is merged before encoding */
+    int64_t lora_rank;    /* the largest that is merged; 0: none */
     struct oz_load_matrix shape;
     const struct oz_load_part *parts; /* by slice and first row */
     int32_t part_count;
@@ -85,12 +87,27 @@ const struct oz_load_part *oz_load_find_part(const struct oz_load_item *item, in
  * within a slice. */
 int64_t oz_load_scope_rows(const struct oz_load_item *item);
 
-/* Staging that a worker needs for bands of so many rows: the band as it is stored, one scope of it in
- * f32, a piece of a transposed file row. */
+/* Staging that a worker needs for bands of so many rows: the band as it is staged, one scope of it in
+ * f32, a piece of a transposed file row; for a LoRA the band as it is stored or in f32 (what `raw` is
+ * not), its factors and the lists of rows. */
 struct oz_load_room {
     int64_t raw, f32, piece;
+    int64_t other, down, up, lists;
 };
 struct oz_load_room oz_load_room_of(const struct oz_load_item *item, int64_t rows);
+
+/* Bytes of a row as the file has it, and as it waits in staging. */
+int64_t oz_load_file_line(const struct oz_load_item *item);
+int64_t oz_load_staged_line(const struct oz_load_item *item);
+
+/* ---- merge.c ---- */
+
+/* Reads a band and merges the LoRA: to dst [rows, cols] of the item's staged dtype. `room` is the
+ * worker's memory for room.other and what follows it. Any thread. */
+OZ_MUST_USE enum oz_status oz_load_read_merged(const struct oz_load_args *args,
+                                               const struct oz_load_item *item, int64_t slice,
+                                               int64_t row0, int64_t rows, uint8_t *dst,
+                                               uint8_t *piece, uint8_t *room, struct oz_error *err);
 
 /* ---- whole.c ---- */
 

@@ -66,11 +66,17 @@ static void unbind(const struct oz_load_items *items)
     }
 }
 
+static enum oz_status check_files(const struct oz_load_args *a, struct oz_error *err)
+{
+    OZ_TRY(oz_ckpt_check(a->match->ckpt, err));
+    return oz_lora_check(a->lora, err);
+}
+
 static enum oz_status load_items(const struct oz_load_args *a, struct oz_load_items *items,
                                  const struct oz_load_schedule *schedule, struct oz_error *err)
 {
     struct progress p = {.args = a};
-    enum oz_status status = oz_ckpt_check(a->match->ckpt, err);
+    enum oz_status status = check_files(a, err);
     if (status == OZ_OK) {
         status = load_whole_items(a, items, &p, err);
     }
@@ -81,7 +87,7 @@ static enum oz_status load_items(const struct oz_load_args *a, struct oz_load_it
         status = report(&p, oz_load_bytes(a->match) - p.done_bytes, err);
     }
     if (status == OZ_OK) {
-        status = oz_ckpt_check(a->match->ckpt, err);
+        status = check_files(a, err);
     }
     if (status != OZ_OK) {
         unbind(items);

@@ -6,6 +6,7 @@
  * ever staged (load/schedule.h). What stays as it is stored is packed where the device's plan asks for
  * it, read from the file map where the device can (host memory, aligned, no transform), or moved into
  * the arena: convolutions tap-major and channel-last in their stored dtype, norms and vectors as f32.
+ * Adapters are merged in staging, band by band (load/lora.h); a layer with one is never mapped.
  */
 #ifndef OZ_LOAD_LOAD_H
 #define OZ_LOAD_LOAD_H
@@ -15,6 +16,7 @@
 
 #include "base/arena.h"
 #include "dev/device.h"
+#include "load/lora.h"
 #include "load/match.h"
 #include "load/report.h"
 #include "load/schedule.h"
@@ -36,6 +38,7 @@ struct oz_load_args {
     struct oz_device *dev;
     struct oz_arena *model;
     const struct oz_assignment *assignment; /* of the match's table; NULL: all as it is stored */
+    const struct oz_lora *lora;             /* of the match's table, to be merged; NULL: none */
     int64_t ring_bytes;                     /* of staging; 0: OZ_LOAD_RING_BYTES */
     bool keep_nonfinite;                    /* NaN and infinity are coded, not refused */
     oz_progress_fn progress;                /* NULL: none */
@@ -56,7 +59,7 @@ struct oz_load_args {
  * of them. `done_bytes` (may be NULL) is advanced by the tensors' bytes, and progress is reported
  * against total_bytes, between bands; so is cancelling.
  * OZ_ERR_UNSUPPORTED: a dtype, a part of a row or a scheme that this loader does not handle, by name;
- * OZ_ERR_FORMAT: NaN or infinity where a scheme would hide it, by tensor and index; OZ_ERR_IO: a file
+ * OZ_ERR_FORMAT: NaN or infinity where a scheme would hide it, or in a LoRA, by tensor and index; OZ_ERR_IO: a file
  * that cannot be read, or was changed since it was opened; OZ_ERR_ARG: a ring in which some band has no
  * room; OZ_ERR_NOMEM; OZ_ERR_CANCELLED. After a failure parameters hold nothing of the load, and the
  * arena's contents are undefined.

@@ -64,6 +64,7 @@ static void tell_item(struct oz_load_entry *of_row, const struct oz_load_args *a
         e->rule = a->assignment != NULL ? a->assignment->choices[p->row].rule : NULL;
         e->kernel = item->kernel;
         e->encoder = !item->encodes ? NULL : item->encoder != NULL ? item->encoder->name : "scalar";
+        e->lora = oz_lora_rank(a->lora, p->row) > 0 ? a->lora : NULL;
         e->read_bytes = streamed || item->way == OZ_WAY_MAPPED ? 0 : p->tensor->bytes;
         e->resident_bytes = share(item, i);
     }
@@ -167,6 +168,10 @@ void oz_load_report_json(const struct oz_load_report *report, struct oz_buf *out
         member(out, "rule", e->rule);
         member(out, "kernel", e->kernel);
         member(out, "encoder", e->encoder);
+        if (e->lora != NULL) {
+            oz_buf_puts(out, ", \"lora\": ");
+            oz_lora_json(e->lora, e->row, out);
+        }
         oz_buf_printf(out,
                       ", \"file_bytes\": %" PRId64 ", \"read_bytes\": %" PRId64
                       ", \"resident_bytes\": %" PRId64 "}",

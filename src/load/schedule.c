@@ -44,9 +44,14 @@ static int64_t max64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int64_t line_bytes(const struct oz_load_item *item)
+int64_t oz_load_file_line(const struct oz_load_item *item)
 {
     return item->shape.cols * (oz_dtype_bits(item->stored) / 8);
+}
+
+int64_t oz_load_staged_line(const struct oz_load_item *item)
+{
+    return item->shape.cols * (oz_dtype_bits(item->staged) / 8);
 }
 
 static bool is_staged(const struct build *b, const struct oz_load_item *item)
@@ -75,7 +80,7 @@ static bool is_transposed(const struct oz_load_item *item)
 static int64_t worker_bytes(const struct oz_load_item *item, int64_t rows)
 {
     struct oz_load_room room = oz_load_room_of(item, rows);
-    return room.raw + room.f32 + room.piece;
+    return room.raw + room.f32 + room.piece + room.other + room.down + room.up + room.lists;
 }
 
 struct oz_load_room oz_load_room_of(const struct oz_load_item *item, int64_t rows)
@@ -83,11 +88,18 @@ struct oz_load_room oz_load_room_of(const struct oz_load_item *item, int64_t row
     struct oz_load_room room = {0};
     if (item->encodes) {
         int64_t scope = oz_weight_scope_rows(&item->weight);
-        room.raw = oz_load_round(rows * line_bytes(item));
+        room.raw = oz_load_round(rows * oz_load_staged_line(item));
         room.f32 = oz_load_round(min64(scope, item->shape.rows) * item->shape.cols * 4);
     }
     if (is_transposed(item)) {
         room.piece = oz_load_round(rows * (oz_dtype_bits(item->stored) / 8));
+    }
+    if (item->lora_rank > 0) {
+        int64_t line = item->encodes ? oz_load_file_line(item) : item->shape.cols * 4;
+        room.other = oz_load_round(rows * line);
+        room.down = oz_load_round(item->lora_rank * item->shape.cols * 4);
+        room.up = oz_load_round(rows * item->lora_rank * 4);
+        room.lists = oz_load_round(rows * (int64_t)(sizeof(int64_t) + sizeof(float *)));
     }
     return room;
 }
@@ -96,7 +108,7 @@ struct oz_load_room oz_load_room_of(const struct oz_load_item *item, int64_t row
 static int64_t choose_band(const struct oz_load_item *item, int64_t share)
 {
     int64_t scope = oz_load_scope_rows(item);
-    int64_t line = max64(line_bytes(item), 1);
+    int64_t line = max64(oz_load_staged_line(item), 1);
     int64_t wanted = (is_transposed(item) ? TRANSPOSED_BYTES : BAND_BYTES) / line;
     int64_t rows = max64(wanted / scope, 1) * scope;
     while (rows > scope && worker_bytes(item, rows) > share) {
@@ -196,7 +208,7 @@ static void add_step(struct build *b, struct oz_load_step step)
         step.reads = oz_load_count_reads(item, step.slice, step.first_row, step.rows);
         s->read_bytes += step.bytes;
     }
-    s->tensor_bytes += step.pass == 0 ? step.rows * line_bytes(item) : 0;
+    s->tensor_bytes += step.pass == 0 ? step.rows * oz_load_file_line(item) : 0;
     s->steps[s->count++] = step;
     s->phases[s->phase_count - 1].count++;
 }
@@ -215,7 +227,7 @@ static void add_bands(struct build *b, int32_t item_index, int64_t slice, int64_
                       const struct visit *v)
 {
     const struct oz_load_item *item = &b->items->items[item_index];
-    int64_t line = line_bytes(item);
+    int64_t line = oz_load_file_line(item);
     for (int64_t r = row0; r < end && b->status == OZ_OK; r += b->band_rows[item_index]) {
         int64_t rows = min64(b->band_rows[item_index], end - r);
         int64_t bytes = rows * line;
@@ -231,7 +243,7 @@ static void add_bands(struct build *b, int32_t item_index, int64_t slice, int64_
         }
         if (v->kept_at != NULL) {
             step.kept_at = *v->kept_at;
-            *v->kept_at += oz_load_round(bytes);
+            *v->kept_at += oz_load_round(rows * oz_load_staged_line(item));
         }
         add_step(b, step);
     }
@@ -276,7 +288,7 @@ static bool fits(const struct build *b, const struct unit *u)
         int32_t index = b->order[u->first + i];
         const struct oz_load_item *item = &b->items->items[index];
         int64_t bands = (item->shape.rows + b->band_rows[index] - 1) / b->band_rows[index];
-        bytes += item->shape.rows * line_bytes(item) + bands * OZ_LOAD_ALIGN;
+        bytes += item->shape.rows * oz_load_staged_line(item) + bands * OZ_LOAD_ALIGN;
         if (is_staged(b, item) || bytes > b->kept_limit) {
             return false;
         }
@@ -440,7 +452,8 @@ enum oz_status oz_load_schedule_init(struct oz_load_schedule *s, const struct oz
                            b.phase_capacity * (int64_t)sizeof *s->phases +
                            s->band_states * (int64_t)sizeof(struct oz_encode_state) +
                            (int64_t)args->match->table->count *
-                               (int64_t)(sizeof(struct oz_load_item) + sizeof(struct oz_load_part));
+                               (int64_t)(sizeof(struct oz_load_item) + sizeof(struct oz_load_part)) +
+                           oz_lora_bytes(args->lora);
     return OZ_OK;
 }
 

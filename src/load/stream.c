@@ -87,7 +87,7 @@ static const float *to_f32(const struct oz_load_item *item, const struct oz_load
 {
     int64_t cols = item->shape.cols;
     struct oz_weight band =
-        oz_weight_plain(item->stored, 1, step->rows, cols, (void *)(uintptr_t)raw);
+        oz_weight_plain(item->staged, 1, step->rows, cols, (void *)(uintptr_t)raw);
     for (int64_t r = 0; r < rows; r++) {
         float *dst = f32 + r * cols;
         band.codec->decode(&band, 0, row + r, 0, cols, dst);
@@ -182,7 +182,10 @@ static enum oz_status run_step(struct loader *l, int64_t index, int32_t worker,
     } else if (!item->encodes) {
         raw = plain_rows(w, step);
     }
-    if (step->bytes > 0) {
+    if (step->bytes > 0 && item->lora_rank > 0) {
+        OZ_TRY(oz_load_read_merged(l->args, item, step->slice, step->first_row, step->rows, raw,
+                                   piece, piece + room.piece, err));
+    } else if (step->bytes > 0) {
         OZ_TRY(oz_load_read_band(l->args->match->ckpt, item, step->slice, step->first_row,
                                  step->rows, raw, piece, err));
     }
