@@ -145,6 +145,9 @@ static enum oz_status job_open(struct job *job, struct oz_error *err)
     options.threads = s->threads;
     options.max_header_bytes = s->max_header_bytes;
     options.transformer = s->transformer;
+    options.loras = s->loras.items;
+    options.lora_count = (int32_t)s->loras.count;
+    options.scheduler_config = s->scheduler_config;
     options.max_batch = TOGETHER;
     options.log = cli_log;
     options.log_ctx = &job->verbose;

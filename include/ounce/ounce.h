@@ -109,6 +109,15 @@ struct oz_engine_options {
     /* A checkpoint (file, .index.json or folder) to take the transformer's weights from; its config
      * and all else are the model's. NULL or "": the model's own. */
     const char *transformer;
+
+    /* Adapters merged into the transformer's linear layers while they are loaded, in this order:
+     * "FILE" or "FILE:scale" (docs/howto/use-a-lora.md). */
+    const char *const *loras;
+    int32_t lora_count;
+
+    /* Members laid over the model's scheduler config: a JSON object, or the path of a file that holds
+     * one. NULL or "": the model's own. */
+    const char *scheduler_config;
 };
 
 OZ_API void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size);
@@ -187,7 +196,7 @@ OZ_API const uint8_t *oz_image_pixels(const struct oz_image *image);
 OZ_API const float *oz_image_floats(const struct oz_image *image);
 /* The request that made it, as a JSON object (prompt, negative_prompt, width, height,
  * num_inference_steps, true_cfg_scale,
- * seed, model, quantization if there is one, precision, version); borrowed. Empty string for images not made by oz_image_generate. */
+ * seed, model, quantization, loras and scheduler_config if there are any, precision, version); borrowed. Empty string for images not made by oz_image_generate. */
 OZ_API const char *oz_image_metadata(const struct oz_image *image);
 
 struct oz_png_options {

@@ -5,12 +5,15 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/names.h"
 #include "pipe/find.h"
 #include "pipe/quantize.h"
+
+#define MAX_METADATA_BYTES (1U << 20)
 
 #define STRING(x) #x
 #define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
@@ -98,6 +101,9 @@ static enum oz_status check_options(const struct oz_engine_options *o, struct oz
                        "for.");
     }
     OZ_TRY(oz_api_check_header_limit(o->max_header_bytes, err));
+    if (o->lora_count < 0 || (o->lora_count > 0 && o->loras == NULL)) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "There are %d LoRA, but no list of them.", o->lora_count);
+    }
     if (o->max_batch < 0 || o->max_batch > 1024) {
         return OZ_FAIL(err, OZ_ERR_ARG, "max_batch is %d; it must lie in 1 to 1024 (0: automatic).",
                        o->max_batch);
@@ -122,6 +128,32 @@ static enum oz_status assign(struct oz_engine *e, const struct oz_engine_options
     return OZ_OK;
 }
 
+/* What pictures tell of adapters and the scheduler: names and scales, as they were given. */
+static enum oz_status tell_additions(struct oz_engine *e, const struct oz_engine_options *o,
+                                     struct oz_error *err)
+{
+    struct oz_buf b;
+    const struct oz_lora *l = e->pipeline->components[OZ_COMPONENT_TRANSFORMER].lora;
+    oz_buf_init(&b, MAX_METADATA_BYTES);
+    oz_buf_puts(&b, l != NULL ? ",\"loras\":[" : "");
+    for (int32_t i = 0; l != NULL && i < l->file_count; i++) {
+        const char *slash = strrchr(l->files[i].path, '/');
+        oz_buf_puts(&b, i > 0 ? ",{\"file\":" : "{\"file\":");
+        oz_buf_json(&b, slash != NULL ? slash + 1 : l->files[i].path);
+        oz_buf_puts(&b, ",\"scale\":");
+        oz_buf_number(&b, l->files[i].scale);
+        oz_buf_puts(&b, "}");
+    }
+    oz_buf_puts(&b, l != NULL ? "]" : "");
+    if (o->scheduler_config != NULL && o->scheduler_config[0] != '\0') {
+        oz_buf_puts(&b, ",\"scheduler_config\":");
+        oz_buf_json(&b, o->scheduler_config);
+    }
+    e->additions = b.bytes > 0 ? oz_buf_take(&b) : oz_strdup("");
+    oz_buf_deinit(&b);
+    return e->additions != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, "the pictures' metadata");
+}
+
 static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_options *o,
                                  const struct oz_request *request, struct oz_error *err)
 {
@@ -132,10 +164,14 @@ static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_opt
     OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", flags, e->pool, err));
     OZ_TRY(oz_model_find(o->model, &path, err));
     const struct oz_pipeline_options how = {.max_header_bytes = o->max_header_bytes,
-                                            .transformer = o->transformer};
+                                            .transformer = o->transformer,
+                                            .loras = o->loras,
+                                            .lora_count = o->lora_count,
+                                            .scheduler_config = o->scheduler_config};
     enum oz_status status = oz_pipeline_open(&e->pipeline, path, &how, err);
     oz_free(path);
     OZ_TRY(status);
+    OZ_TRY(tell_additions(e, o, err));
     OZ_TRY(assign(e, o, request, err));
     OZ_TRY(oz_pipeline_load(e->pipeline, e->dev, o->progress, o->progress_ctx, err));
     if (trace != NULL && trace[0] != '\0') {
@@ -210,6 +246,7 @@ void oz_engine_close(struct oz_engine **engine)
     oz_device_close(&e->dev);
     oz_pool_destroy(&e->pool);
     pthread_mutex_destroy(&e->lock);
+    oz_free(e->additions);
     oz_log_unset(e->log_number); /* the caller may free it now */
     oz_free(e);
     *engine = NULL;

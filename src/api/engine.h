@@ -19,6 +19,7 @@ struct oz_engine {
     struct oz_trace *trace;
     int32_t max_batch;
     char quantization[64]; /* for metadata: the method, "config", or "" */
+    char *additions;       /* for metadata: ,"loras":..,"scheduler_config":..; "" without either */
     uint64_t log_number;   /* of oz_log_set */
     oz_progress_fn progress;
     void *progress_ctx;

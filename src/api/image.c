@@ -225,6 +225,7 @@ static char *describe(const struct oz_engine *engine, const struct oz_task *t)
         oz_buf_puts(&b, ",\"quantization\":");
         oz_buf_json(&b, engine->quantization);
     }
+    oz_buf_puts(&b, engine->additions);
     oz_buf_printf(&b, ",\"precision\":\"%s\",\"version\":\"%s\"}",
                   engine->dev->f32_math ? "f32" : "bf16", oz_version());
     return oz_buf_take(&b);

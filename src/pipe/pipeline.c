@@ -248,10 +248,32 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
     oz_json_free(json);
     oz_free(path);
     OZ_TRY(status);
-    return oz_match_create(&c->match, c->ckpt, &c->table, err);
+    OZ_TRY(oz_match_create(&c->match, c->ckpt, &c->table, err));
+    if (id != OZ_COMPONENT_TRANSFORMER || o->lora_count == 0) {
+        return OZ_OK;
+    }
+    return oz_lora_open(&c->lora, c->match, o->loras, o->lora_count, o->max_header_bytes, err);
 }
 
-static enum oz_status open_scheduler(struct oz_pipeline *p, struct oz_error *err)
+/* What the caller lays over the model's scheduler. */
+static enum oz_status override_scheduler(struct oz_pipeline *p, const char *text,
+                                         struct oz_error *err)
+{
+    struct oz_json *json = NULL;
+    bool inlined = text[strspn(text, " \t\r\n")] == '{';
+    const char *name = inlined ? "scheduler_config" : text;
+    enum oz_status status =
+        inlined ? oz_json_parse(&json, text, strlen(text), name, err)
+                : oz_json_parse_file(&json, text, MAX_CONFIG_BYTES, err);
+    if (status == OZ_OK) {
+        status = oz_sched_flow_config_override(&p->scheduler, json, name, err);
+    }
+    oz_json_free(json);
+    return status;
+}
+
+static enum oz_status open_scheduler(struct oz_pipeline *p, const struct oz_pipeline_options *o,
+                                     struct oz_error *err)
 {
     struct oz_json *json = NULL;
     char *path = NULL;
@@ -262,7 +284,9 @@ static enum oz_status open_scheduler(struct oz_pipeline *p, struct oz_error *err
     }
     oz_json_free(json);
     oz_free(path);
-    return status;
+    OZ_TRY(status);
+    bool asks = o->scheduler_config != NULL && o->scheduler_config[0] != '\0';
+    return asks ? override_scheduler(p, o->scheduler_config, err) : OZ_OK;
 }
 
 static enum oz_status open_tokenizer(struct oz_pipeline *p, struct oz_error *err)
@@ -305,7 +329,7 @@ static enum oz_status open_all(struct oz_pipeline *p, const struct oz_pipeline_o
 {
     OZ_TRY(oz_model_check_links(p->path, err));
     OZ_TRY(read_index(p->path, err));
-    OZ_TRY(open_scheduler(p, err));
+    OZ_TRY(open_scheduler(p, o, err));
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         OZ_TRY(open_component(p, (enum oz_component_id)i, o, err));
     }
@@ -382,6 +406,7 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
                                                         .assignment = c->assignment.table != NULL
                                                                           ? &c->assignment
                                                                           : NULL,
+                                                        .lora = c->lora,
                                                         .progress = fn,
                                                         .progress_ctx = ctx,
                                                         .done_bytes = &done,
@@ -421,6 +446,7 @@ enum oz_status oz_pipeline_check_files(const struct oz_pipeline *p, struct oz_er
 {
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         OZ_TRY(oz_ckpt_check(p->components[i].ckpt, err));
+        OZ_TRY(oz_lora_check(p->components[i].lora, err));
     }
     return OZ_OK;
 }
@@ -434,6 +460,7 @@ void oz_pipeline_close(struct oz_pipeline **pipeline)
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
         oz_load_report_deinit(&c->report);
+        oz_lora_close(&c->lora);
         oz_match_destroy(&c->match);
         oz_arena_deinit(&c->assign_memory);
         oz_arena_deinit(&c->host);

@@ -11,6 +11,7 @@
 #include "ckpt/table.h"
 #include "dev/device.h"
 #include "load/load.h"
+#include "load/lora.h"
 #include "load/match.h"
 #include "model/qwen25_vl/qwen25_vl.h"
 #include "model/qwen_image/qwen_image.h"
@@ -35,6 +36,7 @@ struct oz_component {
     struct oz_arena host; /* rows, strings, block lists */
     struct oz_layer_table table;
     struct oz_match *match;
+    struct oz_lora *lora; /* merged while loading; NULL: none */
     struct oz_arena assign_memory;
     struct oz_assignment assignment; /* zero until oz_pipeline_assign */
     struct oz_load_stats loaded;
@@ -75,10 +77,15 @@ int32_t oz_pipeline_size_multiple(const struct oz_pipeline *p);
 struct oz_pipeline_options {
     int64_t max_header_bytes; /* of a checkpoint's file; 0: OZ_CKPT_MAX_HEADER_BYTES */
     const char *transformer;  /* a checkpoint in place of the folder's own; NULL: none */
+    const char *const *loras; /* "FILE" or "FILE:scale", merged into the transformer in order */
+    int32_t lora_count;
+    /* Members laid over the model's scheduler config: a JSON object, or the path of a file with one;
+     * NULL or "": none. */
+    const char *scheduler_config;
 };
 
 /* Opens the model in a folder: configs, headers, tables, matches. Tensors that do not fit are no
- * failure yet. `options` may be NULL. OZ_ERR_NO_MODEL, OZ_ERR_FORMAT, OZ_ERR_UNSUPPORTED, OZ_ERR_IO,
+ * failure yet; adapters are (load/lora.h). `options` may be NULL. OZ_ERR_ARG, OZ_ERR_NO_MODEL, OZ_ERR_FORMAT, OZ_ERR_UNSUPPORTED, OZ_ERR_IO,
  * OZ_ERR_NOMEM. */
 OZ_MUST_USE enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder,
                                             const struct oz_pipeline_options *options,

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/names.h"
 
 /* ---- config ---- */
 
@@ -84,7 +85,8 @@ static enum oz_status read_time_shift(struct oz_sched_flow_config *c, const stru
                                       const char *name, struct oz_error *err)
 {
     const char *type;
-    OZ_TRY(oz_json_get_string(root, "time_shift_type", "exponential", &type, name, err));
+    const char *now = c->time_shift == OZ_TIME_SHIFT_LINEAR ? "linear" : "exponential";
+    OZ_TRY(oz_json_get_string(root, "time_shift_type", now, &type, name, err));
     if (strcmp(type, "exponential") == 0) {
         c->time_shift = OZ_TIME_SHIFT_EXPONENTIAL;
     } else if (strcmp(type, "linear") == 0) {
@@ -120,43 +122,117 @@ static enum oz_status check_values(const struct oz_sched_flow_config *c, const c
     return OZ_OK;
 }
 
-enum oz_status oz_sched_flow_config_read(struct oz_sched_flow_config *c, const struct oz_json *root,
-                                         const char *name, struct oz_error *err)
+/* The members that are there, over what c has. */
+static enum oz_status read_values(struct oz_sched_flow_config *c, const struct oz_json *root,
+                                  const char *name, struct oz_error *err)
 {
-    static const char wanted[] = "FlowMatchEulerDiscreteScheduler";
-    const char *class_name;
     int64_t train;
     int64_t base;
     int64_t max;
-    *c = (struct oz_sched_flow_config){0};
+    OZ_TRY(oz_json_get_integer(root, "num_train_timesteps", c->num_train_timesteps, 1, 1 << 24,
+                               &train, name, err));
+    OZ_TRY(oz_json_get_bool(root, "use_dynamic_shifting", c->use_dynamic_shifting,
+                            &c->use_dynamic_shifting, name, err));
+    OZ_TRY(read_time_shift(c, root, name, err));
+    OZ_TRY(oz_json_get_number(root, "shift", c->shift, &c->shift, name, err));
+    OZ_TRY(oz_json_get_number(root, "base_shift", c->base_shift, &c->base_shift, name, err));
+    OZ_TRY(oz_json_get_number(root, "max_shift", c->max_shift, &c->max_shift, name, err));
+    OZ_TRY(oz_json_get_integer(root, "base_image_seq_len", c->base_image_seq_len, 1, 1 << 30, &base,
+                               name, err));
+    OZ_TRY(oz_json_get_integer(root, "max_image_seq_len", c->max_image_seq_len, 1, 1 << 30, &max,
+                               name, err));
+    OZ_TRY(oz_json_get_number(root, "shift_terminal", c->shift_terminal, &c->shift_terminal, name,
+                              err));
+    c->num_train_timesteps = (int32_t)train;
+    c->base_image_seq_len = (int32_t)base;
+    c->max_image_seq_len = (int32_t)max;
+    return check_values(c, name, err);
+}
+
+static enum oz_status check_class(const struct oz_json *root, const char *name, bool must,
+                                  struct oz_error *err)
+{
+    static const char wanted[] = "FlowMatchEulerDiscreteScheduler";
+    const char *class_name;
     if (oz_json_type(root) != OZ_JSON_OBJECT) {
         return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: a scheduler config must be an object, not %s.",
                        name, oz_json_type_name(root));
     }
     OZ_TRY(oz_json_get_string(root, "_class_name", NULL, &class_name, name, err));
-    if (class_name == NULL) {
+    if (class_name == NULL && must) {
         return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: \"_class_name\" is missing.", name);
     }
-    if (strcmp(class_name, wanted) != 0) {
+    if (class_name != NULL && strcmp(class_name, wanted) != 0) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
                        "%s: the scheduler is %s; for this model ounce has %s.", name, class_name,
                        wanted);
     }
+    return OZ_OK;
+}
+
+enum oz_status oz_sched_flow_config_read(struct oz_sched_flow_config *c, const struct oz_json *root,
+                                         const char *name, struct oz_error *err)
+{
+    *c = (struct oz_sched_flow_config){.num_train_timesteps = 1000,
+                                       .time_shift = OZ_TIME_SHIFT_EXPONENTIAL,
+                                       .shift = 1.0,
+                                       .base_shift = 0.5,
+                                       .max_shift = 1.15,
+                                       .base_image_seq_len = 256,
+                                       .max_image_seq_len = 4096};
+    OZ_TRY(check_class(root, name, true, err));
     OZ_TRY(check_keys(root, name, err));
-    OZ_TRY(oz_json_get_integer(root, "num_train_timesteps", 1000, 1, 1 << 24, &train, name, err));
-    OZ_TRY(
-        oz_json_get_bool(root, "use_dynamic_shifting", false, &c->use_dynamic_shifting, name, err));
-    OZ_TRY(read_time_shift(c, root, name, err));
-    OZ_TRY(oz_json_get_number(root, "shift", 1.0, &c->shift, name, err));
-    OZ_TRY(oz_json_get_number(root, "base_shift", 0.5, &c->base_shift, name, err));
-    OZ_TRY(oz_json_get_number(root, "max_shift", 1.15, &c->max_shift, name, err));
-    OZ_TRY(oz_json_get_integer(root, "base_image_seq_len", 256, 1, 1 << 30, &base, name, err));
-    OZ_TRY(oz_json_get_integer(root, "max_image_seq_len", 4096, 1, 1 << 30, &max, name, err));
-    OZ_TRY(oz_json_get_number(root, "shift_terminal", 0.0, &c->shift_terminal, name, err));
-    c->num_train_timesteps = (int32_t)train;
-    c->base_image_seq_len = (int32_t)base;
-    c->max_image_seq_len = (int32_t)max;
-    return check_values(c, name, err);
+    return read_values(c, root, name, err);
+}
+
+/* A user's members: known all of them. */
+static enum oz_status check_override(const struct oz_json *root, const char *name,
+                                     struct oz_error *err)
+{
+    const size_t known = sizeof read_keys / sizeof *read_keys;
+    size_t effects = 0;
+    for (void *it = oz_json_first(root); it != NULL; it = oz_json_next(root, it)) {
+        const char *key = oz_json_key(it);
+        if (key[0] == '_' || refusal(key) != NULL) {
+            continue;
+        }
+        if (!is_read(key)) {
+            const char *near = oz_names_nearest(key, read_keys, known);
+            return OZ_FAIL(err, OZ_ERR_ARG,
+                           "%s: the scheduler has no member \"%s\"%s%s%s; there are "
+                           "num_train_timesteps, use_dynamic_shifting, time_shift_type, shift, "
+                           "base_shift, max_shift, base_image_seq_len, max_image_seq_len, "
+                           "shift_terminal.",
+                           name, key, near != NULL ? " (did you mean \"" : "",
+                           near != NULL ? near : "", near != NULL ? "\"?)" : "");
+        }
+        if (oz_json_type(oz_json_value(it)) == OZ_JSON_NULL && strcmp(key, "shift_terminal") != 0) {
+            return OZ_FAIL(err, OZ_ERR_ARG,
+                           "%s: \"%s\" is null; leave it out to keep the model's, or give a value.",
+                           name, key);
+        }
+        effects++;
+    }
+    return effects > 0 ? OZ_OK
+                       : OZ_FAIL(err, OZ_ERR_ARG,
+                                 "%s changes nothing: it has no member of the scheduler.", name);
+}
+
+enum oz_status oz_sched_flow_config_override(struct oz_sched_flow_config *c,
+                                             const struct oz_json *root, const char *name,
+                                             struct oz_error *err)
+{
+    struct oz_sched_flow_config changed = *c;
+    const struct oz_json *terminal = oz_json_get(root, "shift_terminal");
+    OZ_TRY(check_class(root, name, false, err));
+    OZ_TRY(check_keys(root, name, err));
+    OZ_TRY(check_override(root, name, err));
+    if (terminal != NULL && oz_json_type(terminal) == OZ_JSON_NULL) {
+        changed.shift_terminal = 0;
+    }
+    OZ_TRY(read_values(&changed, root, name, err));
+    *c = changed;
+    return OZ_OK;
 }
 
 void oz_sched_flow_set_lightning(struct oz_sched_flow_config *c)

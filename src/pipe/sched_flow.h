@@ -39,6 +39,15 @@ OZ_MUST_USE enum oz_status oz_sched_flow_config_read(struct oz_sched_flow_config
                                                      const struct oz_json *root, const char *name,
                                                      struct oz_error *err);
 
+/*
+ * Lays the members of an object over a config that has been read. As strict as reading and more so,
+ * for these members are a user's: a key that is not known is OZ_ERR_ARG with the nearest one, and so
+ * is an object without members; null switches shift_terminal off and is refused elsewhere.
+ */
+OZ_MUST_USE enum oz_status oz_sched_flow_config_override(struct oz_sched_flow_config *c,
+                                                         const struct oz_json *root,
+                                                         const char *name, struct oz_error *err);
+
 /* The few-step recipe of the Lightning adapters: constant shift 3, no terminal stretch. */
 void oz_sched_flow_set_lightning(struct oz_sched_flow_config *c);
 
