@@ -377,8 +377,8 @@ static enum oz_status check_lora(const struct oz_load_args *a, const struct oz_l
 {
     const struct oz_tensor_view *t = p->tensor;
     const char *file = a->lora->files[a->lora->pairs[a->lora->first[p->row]].file].path;
-    bool coded = a->assignment != NULL &&
-                 a->assignment->choices[p->row].source == OZ_SOURCE_CHECKPOINT;
+    bool coded =
+        a->assignment != NULL && a->assignment->choices[p->row].source == OZ_SOURCE_CHECKPOINT;
     if (coded || oz_codec_plain(t->dtype) == NULL || t->codec != NULL) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
                        "%s: its LoRA for %s cannot be merged, for the checkpoint holds that layer "
@@ -388,10 +388,11 @@ static enum oz_status check_lora(const struct oz_load_args *a, const struct oz_l
                        t->codec != NULL ? t->codec->name : oz_dtype_name(t->dtype));
     }
     if (t->dtype == OZ_DTYPE_F64 && !encodes) {
-        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
-                       "%s: its LoRA for %s cannot be merged into F64, for merging computes in f32; "
-                       "convert %s, or quantize the layer.",
-                       file, p->layer->module, t->name);
+        return OZ_FAIL(
+            err, OZ_ERR_UNSUPPORTED,
+            "%s: its LoRA for %s cannot be merged into F64, for merging computes in f32; "
+            "convert %s, or quantize the layer.",
+            file, p->layer->module, t->name);
     }
     return OZ_OK;
 }

@@ -32,8 +32,11 @@ static enum oz_status split(const char *text, char **path, double *scale, struct
         return *path != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, text);
     }
     enum oz_status status = oz_json_parse(&json, colon + 1, strlen(colon + 1), text, NULL);
-    bool number = status == OZ_OK && (oz_json_type(json) == OZ_JSON_INTEGER ||
-                                      oz_json_type(json) == OZ_JSON_REAL);
+    if (status == OZ_ERR_NOMEM) {
+        return OZ_FAIL_NOMEM(err, text);
+    }
+    bool number = status == OZ_OK &&
+                  (oz_json_type(json) == OZ_JSON_INTEGER || oz_json_type(json) == OZ_JSON_REAL);
     *scale = number ? oz_json_number(json, 0) : 0;
     oz_json_free(json);
     if (!number) {
@@ -113,9 +116,8 @@ static enum oz_status read_beside(struct config *c, const char *path, struct oz_
     if (c->name == NULL) {
         return OZ_FAIL_NOMEM(err, path);
     }
-    return oz_file_exists(c->name)
-               ? oz_json_parse_file(&c->json, c->name, MAX_CONFIG_BYTES, err)
-               : OZ_OK;
+    return oz_file_exists(c->name) ? oz_json_parse_file(&c->json, c->name, MAX_CONFIG_BYTES, err)
+                                   : OZ_OK;
 }
 
 static enum oz_status read_config(struct config *c, const struct oz_ckpt *ckpt,
@@ -186,11 +188,12 @@ struct reader {
 
 static enum oz_status fail_unknown(const struct reader *r, const char *key, struct oz_error *err)
 {
-    return OZ_FAIL(err, OZ_ERR_FORMAT,
-                   "%s: %s is no part of a LoRA. Its tensors are called <layer>.lora_A.weight and "
-                   "lora_B.weight, lora_down.weight and lora_up.weight, or alpha; whole weights are "
-                   "given with --transformer.",
-                   r->path, key);
+    return OZ_FAIL(
+        err, OZ_ERR_FORMAT,
+        "%s: %s is no part of a LoRA. Its tensors are called <layer>.lora_A.weight and "
+        "lora_B.weight, lora_down.weight and lora_up.weight, or alpha; whole weights are "
+        "given with --transformer.",
+        r->path, key);
 }
 
 /* The place of a tensor among its row's, or the reason why it has none. */
@@ -235,20 +238,21 @@ static enum oz_status read_tensor(struct reader *r, const struct oz_tensor_view 
     }
     const struct oz_layer *layer = &r->match->table->rows[row];
     if (layer->kind != OZ_LAYER_LINEAR || layer->file_rank > 2) {
-        static const char *const kinds[] = {
-            [OZ_LAYER_LINEAR] = "kept in another shape", [OZ_LAYER_EXPERTS] = "a stack of experts",
-            [OZ_LAYER_EMBED] = "an embedding",           [OZ_LAYER_CONV] = "a convolution",
-            [OZ_LAYER_NORM] = "a norm",                  [OZ_LAYER_VECTOR] = "a vector"};
+        static const char *const kinds[] = {[OZ_LAYER_LINEAR] = "kept in another shape",
+                                            [OZ_LAYER_EXPERTS] = "a stack of experts",
+                                            [OZ_LAYER_EMBED] = "an embedding",
+                                            [OZ_LAYER_CONV] = "a convolution",
+                                            [OZ_LAYER_NORM] = "a norm",
+                                            [OZ_LAYER_VECTOR] = "a vector"};
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
                        "%s: %s is for %s, which is %s; ounce merges LoRA into linear layers only.",
                        r->path, t->name, layer->module, kinds[layer->kind]);
     }
     if (r->match->row_tensor[row] < 0 || layer->bind == NULL) {
-        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
-                       "%s: %s is for %s, which %s; it would have no effect.", r->path, t->name,
-                       layer->module,
-                       layer->bind == NULL ? "this model does not use"
-                                           : "the checkpoint does not hold");
+        return OZ_FAIL(
+            err, OZ_ERR_UNSUPPORTED, "%s: %s is for %s, which %s; it would have no effect.",
+            r->path, t->name, layer->module,
+            layer->bind == NULL ? "this model does not use" : "the checkpoint does not hold");
     }
     return put(r, row, key.half, t, err);
 }
@@ -283,7 +287,8 @@ static enum oz_status check_foreign(const struct reader *r, struct oz_error *err
     }
     if (r->foreign == r->keys) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
-                       "%s: none of its %" PRId64 " keys matches a layer of the %s: the LoRA is for "
+                       "%s: none of its %" PRId64
+                       " keys matches a layer of the %s: the LoRA is for "
                        "another model. The first is %s%s%s; `ounce inspect --tensors` lists the "
                        "model's layers.",
                        r->path, r->keys, component, r->first_foreign,
@@ -357,8 +362,9 @@ static enum oz_status read_alpha(const struct reader *r, const struct oz_layer *
     }
     OZ_TRY(check_dtype(r, t, err));
     if (t->elements != 1) {
-        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: %s has %" PRId64 " elements; an alpha is one number.",
-                       r->path, t->name, t->elements);
+        return OZ_FAIL(err, OZ_ERR_FORMAT,
+                       "%s: %s has %" PRId64 " elements; an alpha is one number.", r->path, t->name,
+                       t->elements);
     }
     struct oz_weight w = oz_weight_plain(t->dtype, 1, 1, 1, (void *)(uintptr_t)t->data);
     w.codec->decode(&w, 0, 0, 0, 1, &value);
@@ -392,10 +398,11 @@ static enum oz_status add_pair(struct reader *r, int32_t row, struct oz_error *e
     bool root = f->alpha == NULL && oz_json_bool(member(&r->config, "use_rslora"), false);
     float factor = (float)(scale * (alpha / (root ? sqrt(rank) : rank)));
     if (!isfinite(factor) || factor == 0) {
-        return OZ_FAIL(err, OZ_ERR_FORMAT,
-                       "%s: the layer %s has alpha %g, rank %g and scale %g; the factor %g cannot be "
-                       "merged.",
-                       r->path, layer->module, alpha, rank, scale, (double)factor);
+        return OZ_FAIL(
+            err, OZ_ERR_FORMAT,
+            "%s: the layer %s has alpha %g, rank %g and scale %g; the factor %g cannot be "
+            "merged.",
+            r->path, layer->module, alpha, rank, scale, (double)factor);
     }
     int32_t at = l->pair_count++;
     l->pairs[at] = (struct oz_lora_pair){.down = f->down,

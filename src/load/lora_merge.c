@@ -92,9 +92,9 @@ static enum oz_status check_row(const struct oz_lora *lora, const struct oz_lora
                            "%s: merging %s into %s gives %g at [%" PRId64 ", %" PRId64
                            "], which %s cannot hold; the scale is %g (alpha %g, rank %" PRId64
                            "): give a smaller one, --lora FILE:scale.",
-                           lora->files[p->file].path, p->up->name,
-                           lora->table->rows[r->row].module, (double)w[c], r->up_rows[i], col + c,
-                           r->stored_name, lora->files[p->file].scale, p->alpha, p->rank);
+                           lora->files[p->file].path, p->up->name, lora->table->rows[r->row].module,
+                           (double)w[c], r->up_rows[i], col + c, r->stored_name,
+                           lora->files[p->file].scale, p->alpha, p->rank);
         }
     }
     return OZ_OK; /* the checkpoint's own NaN or infinity */

@@ -81,8 +81,7 @@ struct oz_lora_key oz_lora_read_key(const char *key)
     }
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
         if (ends_with(key, bytes, suffixes[i].suffix)) {
-            return (struct oz_lora_key){
-                suffixes[i].half, bytes - strlen(suffixes[i].suffix), NULL};
+            return (struct oz_lora_key){suffixes[i].half, bytes - strlen(suffixes[i].suffix), NULL};
         }
     }
     for (size_t i = 0; i < sizeof infixes / sizeof *infixes; i++) {
@@ -190,8 +189,7 @@ static int32_t find_flat(const struct oz_lora_names *n, const char *text, size_t
     for (size_t i = 0; i < sizeof flat_inner / sizeof *flat_inner; i++) {
         size_t skip = strlen(flat_inner[i]);
         if (bytes > skip && memcmp(text, flat_inner[i], skip) == 0) {
-            int32_t row =
-                oz_string_map_get(&n->flat, text + skip, bytes - skip, OZ_LORA_NO_ROW);
+            int32_t row = oz_string_map_get(&n->flat, text + skip, bytes - skip, OZ_LORA_NO_ROW);
             if (row != OZ_LORA_NO_ROW) {
                 return row;
             }

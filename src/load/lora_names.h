@@ -34,8 +34,8 @@ OZ_MUST_USE enum oz_status oz_lora_names_init(struct oz_lora_names *n,
 void oz_lora_names_deinit(struct oz_lora_names *n); /* zeroes are fine */
 
 #define OZ_LORA_NO_ROW (-1)
-#define OZ_LORA_TWO_ROWS (-2)      /* with underscores the names of two modules are the same */
-#define OZ_LORA_OTHER_MODEL (-3)   /* the key says that it is for a text encoder */
+#define OZ_LORA_TWO_ROWS (-2)    /* with underscores the names of two modules are the same */
+#define OZ_LORA_OTHER_MODEL (-3) /* the key says that it is for a text encoder */
 
 /* The row of the weight that a key's module names; < 0: see above. */
 int32_t oz_lora_find_row(const struct oz_lora_names *n, const char *key, size_t module_bytes);

@@ -8,7 +8,9 @@
 /* What rounds to infinity in a dtype: half a unit above its largest number, which ties to even. */
 static float limit_of(enum oz_dtype dtype)
 {
-    return dtype == OZ_DTYPE_F16 ? 65520.0F : dtype == OZ_DTYPE_BF16 ? 0x1.FFp127F : (float)INFINITY;
+    return dtype == OZ_DTYPE_F16    ? 65520.0F
+           : dtype == OZ_DTYPE_BF16 ? 0x1.FFp127F
+                                    : (float)INFINITY;
 }
 
 /* Merges what one part of the band has; `wide` is the band in f32. */

@@ -39,14 +39,14 @@ const char *oz_fate_name(enum oz_fate fate); /* "?" outside the enum */
 struct oz_load_entry {
     const struct oz_tensor_view *tensor; /* borrowed from the checkpoint */
     enum oz_fate fate;
-    int32_t row;            /* of the layer table; -1: none */
-    const char *scheme;     /* "as stored", or the scheme's name; NULL: not loaded */
-    const char *rule;       /* that chose the scheme, or that ignores the tensor; NULL */
-    const char *kernel;     /* that will read it; NULL: not loaded */
-    const char *encoder;    /* "scalar", or the fast one's name; NULL: not encoded */
+    int32_t row;                /* of the layer table; -1: none */
+    const char *scheme;         /* "as stored", or the scheme's name; NULL: not loaded */
+    const char *rule;           /* that chose the scheme, or that ignores the tensor; NULL */
+    const char *kernel;         /* that will read it; NULL: not loaded */
+    const char *encoder;        /* "scalar", or the fast one's name; NULL: not encoded */
     const struct oz_lora *lora; /* what is merged into the row (oz_lora_json); NULL: nothing */
-    int64_t read_bytes;     /* from the file, second passes included */
-    int64_t resident_bytes; /* its share of its parameter, in the model arena */
+    int64_t read_bytes;         /* from the file, second passes included */
+    int64_t resident_bytes;     /* its share of its parameter, in the model arena */
 };
 
 /* Caller's storage; zeroes are an empty report. Components may follow one another in it. */

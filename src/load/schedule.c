@@ -448,12 +448,13 @@ enum oz_status oz_load_schedule_init(struct oz_load_schedule *s, const struct oz
         s->worker_bytes = 0;
     }
     s->staging_bytes = s->workers * s->worker_bytes + s->kept_bytes;
-    s->bookkeeping_bytes = b.step_capacity * (int64_t)sizeof *s->steps +
-                           b.phase_capacity * (int64_t)sizeof *s->phases +
-                           s->band_states * (int64_t)sizeof(struct oz_encode_state) +
-                           (int64_t)args->match->table->count *
-                               (int64_t)(sizeof(struct oz_load_item) + sizeof(struct oz_load_part)) +
-                           oz_lora_bytes(args->lora);
+    s->bookkeeping_bytes =
+        b.step_capacity * (int64_t)sizeof *s->steps +
+        b.phase_capacity * (int64_t)sizeof *s->phases +
+        s->band_states * (int64_t)sizeof(struct oz_encode_state) +
+        (int64_t)args->match->table->count *
+            (int64_t)(sizeof(struct oz_load_item) + sizeof(struct oz_load_part)) +
+        oz_lora_bytes(args->lora);
     return OZ_OK;
 }
 

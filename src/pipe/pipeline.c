@@ -262,9 +262,8 @@ static enum oz_status override_scheduler(struct oz_pipeline *p, const char *text
     struct oz_json *json = NULL;
     bool inlined = text[strspn(text, " \t\r\n")] == '{';
     const char *name = inlined ? "scheduler_config" : text;
-    enum oz_status status =
-        inlined ? oz_json_parse(&json, text, strlen(text), name, err)
-                : oz_json_parse_file(&json, text, MAX_CONFIG_BYTES, err);
+    enum oz_status status = inlined ? oz_json_parse(&json, text, strlen(text), name, err)
+                                    : oz_json_parse_file(&json, text, MAX_CONFIG_BYTES, err);
     if (status == OZ_OK) {
         status = oz_sched_flow_config_override(&p->scheduler, json, name, err);
     }

@@ -63,6 +63,8 @@ struct oz_ckpt *ckpt;
 struct oz_match *match;
 struct oz_param params[MAX_TENSORS];
 struct oz_choice choices[MAX_TENSORS];
+const struct oz_lora *lora_used;
+float (*lora_merged)(const struct oz_layer *row, int64_t r, int64_t c, float w);
 static struct oz_assignment assignment;
 
 static int64_t elements_of(const struct oz_ckpt_spec *s)
@@ -171,6 +173,7 @@ struct oz_load_args load_model_args_of(struct oz_device *dev, int64_t ring, stru
                                  .dev = dev,
                                  .model = model,
                                  .assignment = &assignment,
+                                 .lora = lora_used,
                                  .ring_bytes = ring,
                                  .total_bytes = oz_load_bytes(match)};
 }
@@ -229,8 +232,9 @@ static void canonical(const struct oz_layer *row, int64_t slice, int64_t r, int6
     r += row->file_row;
     for (int64_t c = 0; c < cols; c++) {
         int64_t at = row->transform & OZ_TRANSFORM_TRANSPOSE ? c * rows + r : r * cols + c;
-        dst[c] = load_model_value(t, slice * rows * cols + at) +
-                 (row->transform & OZ_TRANSFORM_ADD_ONE ? 1.0F : 0.0F);
+        float w = load_model_value(t, slice * rows * cols + at);
+        w = lora_merged != NULL ? lora_merged(row, r, c, w) : w;
+        dst[c] = w + (row->transform & OZ_TRANSFORM_ADD_ONE ? 1.0F : 0.0F);
     }
 }
 

@@ -30,6 +30,11 @@ extern struct oz_match *match;
 extern struct oz_param params[MAX_TENSORS];
 extern struct oz_choice choices[MAX_TENSORS];
 
+/* What a load merges, and its definition: the weight w of the tensor's row r (of out features) and
+ * column c after it; NULL: nothing. */
+extern const struct oz_lora *lora_used;
+extern float (*lora_merged)(const struct oz_layer *row, int64_t r, int64_t c, float w);
+
 struct loaded {
     struct oz_arena model;
     struct oz_load_schedule schedule;
