@@ -224,6 +224,72 @@ static void refused(void **state)
     assert_int_equal(oz_sched_flow_sigmas(&c, 2000000, 20, s, &err), OZ_ERR_ARG);
 }
 
+static enum oz_status lay_over(struct oz_sched_flow_config *c, const char *text)
+{
+    struct oz_json *root;
+    assert_int_equal(oz_json_parse(&root, text, strlen(text), "mine", &err), OZ_OK);
+    enum oz_status status = oz_sched_flow_config_override(c, root, "mine", &err);
+    oz_json_free(root);
+    return status;
+}
+
+/* Lightning's own recipe, whole or in the members that matter, over the model's config. */
+static void overrides(void **state)
+{
+    static const char *const recipes[] = {
+        "{" CLASS ", \"base_image_seq_len\": 256, \"base_shift\": 1.0986122886681098, "
+        "\"invert_sigmas\": false, \"max_image_seq_len\": 8192, \"max_shift\": "
+        "1.0986122886681098, \"num_train_timesteps\": 1000, \"shift\": 1.0, "
+        "\"shift_terminal\": null, \"stochastic_sampling\": false, \"time_shift_type\": "
+        "\"exponential\", \"use_beta_sigmas\": false, \"use_dynamic_shifting\": true, "
+        "\"use_exponential_sigmas\": false, \"use_karras_sigmas\": false}",
+        "{\"base_shift\": 1.0986122886681098, \"max_shift\": 1.0986122886681098, "
+        "\"shift_terminal\": null}",
+        "{\"use_dynamic_shifting\": false, \"shift\": 3, \"shift_terminal\": null}",
+    };
+    const double n8[] = {1, 0.9545455, 0.9, 0.8333333, 0.75, 0.6428571, 0.5, 0.3, 0};
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        struct oz_sched_flow_config c = config(QWEN TERMINAL);
+        if (lay_over(&c, recipes[i]) != OZ_OK) {
+            fail_msg("%s", err.message);
+        }
+        expect(&c, 4096, 8, n8, 9);
+        assert_int_equal(c.max_image_seq_len, 8192); /* what is not named stays */
+    }
+}
+
+static void overrides_refused(void **state)
+{
+    static const struct {
+        const char *text;
+        enum oz_status status;
+        const char *says;
+    } cases[] = {
+        {"{}", OZ_ERR_ARG, "mine changes nothing"},
+        {"{\"_note\": 1, \"use_karras_sigmas\": false}", OZ_ERR_ARG, "changes nothing"},
+        {"{\"base_shit\": 1}", OZ_ERR_ARG, "\"base_shit\" (did you mean \"base_shift\"?)"},
+        {"{\"zebra\": null}", OZ_ERR_ARG, "\"zebra\"; there are num_train_timesteps"},
+        {"{\"shift\": null}", OZ_ERR_ARG, "\"shift\" is null"},
+        {"{\"shift\": \"3\"}", OZ_ERR_FORMAT, "shift"},
+        {"{\"shift\": -1}", OZ_ERR_FORMAT, "above 0"},
+        {"{\"max_image_seq_len\": 256}", OZ_ERR_FORMAT, "needs two points"},
+        {"{\"use_karras_sigmas\": true}", OZ_ERR_UNSUPPORTED, "Karras"},
+        {"{\"_class_name\": \"UniPCMultistepScheduler\", \"shift\": 1}", OZ_ERR_UNSUPPORTED,
+         "UniPC"},
+        {"[]", OZ_ERR_FORMAT, "must be an object"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct oz_sched_flow_config c = config(QWEN TERMINAL);
+        const struct oz_sched_flow_config before = c;
+        if (lay_over(&c, cases[i].text) != cases[i].status ||
+            strstr(err.message, cases[i].says) == NULL) {
+            fail_msg("%s: \"%s\"", cases[i].text, err.message);
+        }
+        assert_true(c.shift == before.shift && c.base_shift == before.base_shift);
+        assert_int_equal(c.max_image_seq_len, before.max_image_seq_len);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +297,7 @@ int main(void)
         cmocka_unit_test(constant_shift),   cmocka_unit_test(one_step),
         cmocka_unit_test(reference),        cmocka_unit_test(the_model_sees_thousandths),
         cmocka_unit_test(refused),          cmocka_unit_test(unknown_keys_are_named),
+        cmocka_unit_test(overrides),        cmocka_unit_test(overrides_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
