@@ -29,7 +29,17 @@ function(oz_dependency name module)
     endforeach()
 endfunction()
 
-oz_dependency(JANSSON jansson)
 oz_dependency(PCRE2 libpcre2-8)
 oz_dependency(UTF8PROC libutf8proc)
 oz_dependency(PNG libpng)
+
+# Optional: quantization configs in YAML.
+set(OUNCE_YAML "AUTO" CACHE STRING "read configs in YAML with libyaml: AUTO (where it is found), ON, OFF")
+set(OZ_HAVE_YAML 0)
+if(NOT OUNCE_YAML STREQUAL "OFF")
+    pkg_check_modules(OZ_YAML QUIET yaml-0.1)
+    if(OZ_YAML_FOUND OR OUNCE_YAML STREQUAL "ON")
+        oz_dependency(YAML yaml-0.1)
+        set(OZ_HAVE_YAML 1)
+    endif()
+endif()

@@ -30,6 +30,14 @@ if(OUNCE_SANITIZE)
     add_link_options(-fsanitize=${OUNCE_SANITIZE})
 endif()
 
+if(OUNCE_FUZZ)
+    if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)
+        message(FATAL_ERROR "OUNCE_FUZZ=ON needs clang (and libclang-rt-dev): use preset fuzz, or "
+                            "-DCMAKE_C_COMPILER=clang.")
+    endif()
+    target_compile_options(oz_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 add_library(oz_product INTERFACE)
 target_compile_options(oz_product INTERFACE -ffp-contract=off
                        -include ${PROJECT_SOURCE_DIR}/src/base/banned.h)

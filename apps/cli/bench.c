@@ -24,6 +24,7 @@ static enum oz_status check_kernels(const struct settings *s)
                           : s->num_inference_steps != 0       ? "num-inference-steps"
                           : s->true_cfg_scale >= 0            ? "true-cfg-scale"
                           : strcmp(s->precision, "bf16") != 0 ? "precision"
+                          : s->transformer != NULL            ? "transformer"
                                                               : NULL;
     if (foreign != NULL) {
         return cli_fail(OZ_ERR_ARG,
@@ -139,6 +140,8 @@ static enum oz_status run_once(struct job *job, int32_t index, struct oz_error *
     options.device = s->device;
     options.precision = strcmp(s->precision, "f32") == 0 ? OZ_PRECISION_F32 : OZ_PRECISION_BF16;
     options.threads = s->threads;
+    options.max_header_bytes = s->max_header_bytes;
+    options.transformer = s->transformer;
     options.log = cli_log;
     options.log_ctx = &job->verbose;
     options.progress = cli_progress;

@@ -25,6 +25,7 @@ enum {
 struct job {
     const struct settings *settings;
     struct prompts prompts;
+    struct text_list ignored; /* owned texts */
     int64_t pictures, written;
     struct output output, sheet; /* count 0: not wanted */
     struct progress progress;
@@ -104,6 +105,35 @@ static void request_fill(struct oz_image_request *request, const struct job *job
     request->seed = s->seed + (uint64_t)(picture % s->num_images);
 }
 
+/* Patterns out of "a,b" and "re:x{1,2}": an expression goes to the end of its text. */
+static void split_patterns(struct job *job)
+{
+    const struct text_list *texts = &job->settings->ignored_layers;
+    struct text_list *out = &job->ignored;
+    for (size_t i = 0; i < texts->count; i++) {
+        for (const char *at = texts->items[i]; at != NULL;) {
+            const char *comma = strncmp(at, "re:", 3) == 0 ? NULL : strchr(at, ',');
+            int length = comma != NULL ? (int)(comma - at) : (int)strlen(at);
+            out->items = cli_grow(out->items, out->count + 1, sizeof *out->items);
+            out->items[out->count++] = cli_format("%.*s", length, at);
+            at = comma != NULL ? comma + 1 : NULL;
+        }
+    }
+}
+
+static void options_quantize(struct oz_engine_options *options, const struct job *job)
+{
+    const struct settings *s = job->settings;
+    options->quantization = s->quantization;
+    options->quantization_config = s->quantization_config;
+    options->quantization_keys = s->quantization_keys.items;
+    options->quantization_key_count = (int32_t)s->quantization_keys.count;
+    options->ignored_layers = job->ignored.items;
+    options->ignored_layer_count = (int32_t)job->ignored.count;
+    options->keep = s->keep;
+    options->allow_unmatched = s->allow_unmatched;
+}
+
 static enum oz_status job_open(struct job *job, struct oz_error *err)
 {
     const struct settings *s = job->settings;
@@ -113,11 +143,15 @@ static enum oz_status job_open(struct job *job, struct oz_error *err)
     options.device = s->device;
     options.precision = strcmp(s->precision, "f32") == 0 ? OZ_PRECISION_F32 : OZ_PRECISION_BF16;
     options.threads = s->threads;
+    options.max_header_bytes = s->max_header_bytes;
+    options.transformer = s->transformer;
     options.max_batch = TOGETHER;
     options.log = cli_log;
     options.log_ctx = &job->verbose;
     options.progress = cli_progress;
     options.progress_ctx = &job->progress;
+    split_patterns(job);
+    options_quantize(&options, job);
     enum oz_status status = oz_engine_open(&job->engine, &options, err);
     if (status != OZ_OK) {
         return status;
@@ -269,6 +303,10 @@ static void job_free(struct job *job)
     cli_output_close(&job->output);
     cli_output_close(&job->sheet);
     cli_prompts_free(&job->prompts);
+    for (size_t i = 0; i < job->ignored.count; i++) {
+        free((char *)(uintptr_t)job->ignored.items[i]);
+    }
+    free(job->ignored.items);
 }
 
 enum oz_status cli_generate(int argc, char **argv)

@@ -17,6 +17,8 @@ enum oz_status cli_inspect(int argc, char **argv)
         oz_inspect_options_default(&options);
         options.json = settings.json;
         options.tensors = settings.tensors;
+        options.max_header_bytes = settings.max_header_bytes;
+        options.transformer = settings.transformer;
         status = oz_model_inspect(settings.model, &options, cli_write, NULL, &err);
         status = cli_print_done(status, &err);
     }

@@ -16,7 +16,7 @@ static const struct command commands[] = {
      "draw pictures from prompts",
      "MODEL is a folder in the diffusers layout; without one the bundled emoji model draws.\n"
      "The paths of the pictures go to standard output, one a line, all else to standard error.\n"
-     "Ctrl-C stops between two steps and leaves no unfinished file; what was written stays.\n"
+     "Ctrl-C stops within a step and leaves no unfinished file; what was written stays.\n"
      "\n"
      "Examples:\n"
      "  ounce generate --prompt \"red apple\" -o apple.png\n"

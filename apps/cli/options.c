@@ -168,6 +168,10 @@ void cli_settings_free(struct settings *settings)
             free(((struct text_list *)(void *)((char *)settings + rows[i].offset))->items);
         }
     }
+    for (size_t i = 0; i < settings->quantization_keys.count; i++) {
+        free((char *)(uintptr_t)settings->quantization_keys.items[i]);
+    }
+    free(settings->quantization_keys.items);
     *settings = (struct settings){0};
 }
 
@@ -253,6 +257,45 @@ static enum oz_status check_element(const struct parser *p, const char *element,
                         "write --%s=%s.",
                         row->name, next, row->name, next);
     }
+    return OZ_OK;
+}
+
+#define DOTTED "--quantization-config."
+
+/* Takes the dotted options out of argv (argc and argv are of a copy): getopt knows no such names. */
+static enum oz_status take_dotted(struct parser *p, int *argc, char **argv)
+{
+    int kept = 1;
+    bool value_follows = false;
+    for (int i = 1; i < *argc; i++) {
+        const char *element = argv[i];
+        bool ended = strcmp(element, "--") == 0;
+        bool dotted = !value_follows && strncmp(element, DOTTED, strlen(DOTTED)) == 0 &&
+                      (p->command & COMMAND_GENERATE) != 0;
+        if (!dotted) {
+            const struct option_row *row =
+                strncmp(element, "--", 2) == 0 ? find(element + 2, strlen(element + 2)) : NULL;
+            value_follows = row != NULL && row->argument != NULL;
+            argv[kept++] = argv[i];
+            while (ended && ++i < *argc) {
+                argv[kept++] = argv[i];
+            }
+            continue;
+        }
+        const char *path = element + strlen(DOTTED);
+        const char *value = strchr(path, '=');
+        int length = value != NULL ? (int)(value - path) : (int)strlen(path);
+        value = value != NULL ? value + 1 : i + 1 < *argc ? argv[++i] : NULL;
+        if (value == NULL || length == 0) {
+            return cli_fail(OZ_ERR_ARG, "%s needs a %s: " DOTTED "linear.activation mxfp8.",
+                            element, length == 0 ? "name" : "value");
+        }
+        struct text_list *keys = &p->settings->quantization_keys;
+        keys->items = cli_grow(keys->items, keys->count + 1, sizeof *keys->items);
+        keys->items[keys->count++] = cli_format("%.*s=%s", length, path, value);
+    }
+    argv[kept] = NULL;
+    *argc = kept;
     return OZ_OK;
 }
 
@@ -391,7 +434,13 @@ enum oz_status cli_options_parse(struct settings *settings, unsigned command, in
         named != NULL ? cli_format("ounce help %s", named->name) : cli_format("ounce --help");
     p.title = title;
     p.help = help;
-    enum oz_status status = parse(&p, argc, argv);
+    char **elements = cli_alloc((size_t)argc + 1, sizeof *elements);
+    memcpy(elements, argv, (size_t)argc * sizeof *elements);
+    enum oz_status status = take_dotted(&p, &argc, elements);
+    if (status == OZ_OK) {
+        status = parse(&p, argc, elements);
+    }
+    free(elements);
     free(title);
     free(help);
     return status;

@@ -36,6 +36,8 @@ struct settings {
 #define OPTION(member, type, ...) OPTION_C_TYPE_##type member;
 #include "options.inc"
 #undef OPTION
+    /* "linear.activation=mxfp8" for each --quantization-config.linear.activation; owned texts. */
+    struct text_list quantization_keys;
     const char *model; /* the one argument that is no option; NULL: the bundled model */
 };
 

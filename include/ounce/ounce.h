@@ -22,6 +22,9 @@
  *  - A fallible function returns enum oz_status, OZ_OK on success. With an error record it fills it
  *    (status, a message of whole sentences); the record is the last parameter and may be NULL.
  *  - ounce never exits, aborts or prints. It writes to files only where asked.
+ *  - A model's files are mapped. So that one that is cut short meanwhile is an error and no SIGBUS,
+ *    ounce installs a handler of that signal when it maps the first file; faults outside of its maps go
+ *    on to the handler that was there before.
  *  - Strings are UTF-8, zero-terminated. Strings and structs that you pass are read during the call
  *    only, unless their comment says otherwise.
  *  - Options and requests begin with struct_size and are filled by their _default macro. It tells
@@ -85,6 +88,26 @@ struct oz_engine_options {
     void *log_ctx;
     oz_progress_fn progress; /* NULL: none. Kept until oz_engine_close */
     void *progress_ctx;
+
+    /* Quantization while loading: docs/quantization tells methods and configs. All NULL or 0: weights
+     * stay as the files store them. */
+    const char *quantization;        /* a method ("fp8_per_channel"), or a config as JSON object */
+    const char *quantization_config; /* a JSON object, or the path of a JSON or YAML file */
+    /* "linear.activation=mxfp8": members laid over the config, in order. */
+    const char *const *quantization_keys;
+    int32_t quantization_key_count;
+    int32_t ignored_layer_count;
+    const char *const *ignored_layers; /* patterns of layers that stay as stored */
+    const char *keep; /* layers kept by role: "standard" (NULL too), "none", "conservative" */
+    int32_t allow_unmatched; /* nonzero: a pattern that matches nothing is a warning, no error */
+
+    /* Longest header of a safetensors file that is read, up to 100,000,000. 0: 16 MiB, far above any
+     * model's; a longer one is refused before memory is taken for it. */
+    int64_t max_header_bytes;
+
+    /* A checkpoint (file, .index.json or folder) to take the transformer's weights from; its config
+     * and all else are the model's. NULL or "": the model's own. */
+    const char *transformer;
 };
 
 OZ_API void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size);
@@ -94,8 +117,9 @@ OZ_API void oz_engine_options_init(struct oz_engine_options *options, size_t str
  * Opens a model and loads its weights.
  * OZ_ERR_NO_MODEL: nothing there; OZ_ERR_FORMAT: files are malformed, or tensors are missing,
  * unexpected or of the wrong shape (all are named, families of names folded; what does not fit the
- * message is in the log); OZ_ERR_UNSUPPORTED: a valid model that this
- * version does not run; OZ_ERR_ARG; OZ_ERR_NOMEM; OZ_ERR_IO; OZ_ERR_CANCELLED.
+ * message is in the log); OZ_ERR_UNSUPPORTED: a valid model or quantization that this
+ * version does not run; OZ_ERR_ARG: also a request for quantization that is wrong, or wrong for this
+ * model (says which layer, pattern or name, and the nearest valid one); OZ_ERR_NOMEM; OZ_ERR_IO; OZ_ERR_CANCELLED.
  */
 OZ_API OZ_MUST_USE enum oz_status oz_engine_open(struct oz_engine **out,
                                                  const struct oz_engine_options *options,
@@ -208,6 +232,9 @@ struct oz_inspect_options {
     size_t struct_size;
     int32_t json;    /* nonzero: one JSON document instead of a table for people */
     int32_t tensors; /* nonzero: a line for each tensor (name, dtype, shape, bytes, consumer) */
+
+    int64_t max_header_bytes; /* as in oz_engine_options, and so is transformer */
+    const char *transformer;
 };
 OZ_API void oz_inspect_options_init(struct oz_inspect_options *options, size_t struct_size);
 #define oz_inspect_options_default(options) oz_inspect_options_init((options), sizeof *(options))
@@ -305,6 +332,27 @@ OZ_API void oz_random_options_init(struct oz_random_options *options, size_t str
  */
 OZ_API OZ_MUST_USE enum oz_status
 oz_model_random(const char *folder, const struct oz_random_options *options, struct oz_error *err);
+
+/* A quantization method of a program's own: schemes by the names of docs/quantization. */
+struct oz_method_options {
+    size_t struct_size;
+    const char *name;       /* letters, digits, '_' and '-'; case does not count, and '-' is '_' */
+    const char *linear;     /* scheme of linear layers: "mxfp4"; NULL: they stay as stored */
+    const char *experts;    /* scheme of experts, likewise */
+    const char *activation; /* "mxfp8", "none" ...; NULL: the schemes' own */
+    int32_t num_bf16_fallback_layers; /* blocks that stay as stored, from the first */
+    const char *about;                /* what it is, or NULL */
+};
+OZ_API void oz_method_options_init(struct oz_method_options *options, size_t struct_size);
+#define oz_method_options_default(options) oz_method_options_init((options), sizeof *(options))
+
+/*
+ * Makes a method known to the process, for engines that open afterwards; from any thread. At most 64.
+ * OZ_ERR_ARG: the name is taken or none, a scheme is unknown or not defined for that kind of layer, or
+ * does not take the activations; OZ_ERR_NOMEM: there are 64.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_method_register(const struct oz_method_options *options,
+                                                     struct oz_error *err);
 
 #endif
 

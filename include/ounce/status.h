@@ -93,8 +93,9 @@ struct oz_progress {
     int64_t done, total;
 };
 
-/* Reports progress from the thread that called ounce. Return nonzero to cancel: the call then
- * returns OZ_ERR_CANCELLED at the next safe point (between steps) and gives everything back. */
+/* Reports progress from the thread that called ounce; within long steps again, with the same figures.
+ * Return nonzero to cancel: the call then returns OZ_ERR_CANCELLED at the next safe point (between two
+ * operators) and gives everything back. */
 typedef int (*oz_progress_fn)(void *ctx, const struct oz_progress *progress);
 
 #ifdef __cplusplus

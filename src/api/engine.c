@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/names.h"
 #include "pipe/find.h"
+#include "pipe/quantize.h"
 
 #define STRING(x) #x
 #define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
@@ -38,6 +39,17 @@ void oz_api_fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes
     memset(dst, 0, dst_bytes);
     memcpy(dst, defaults, dst_bytes < bytes ? dst_bytes : bytes);
     memcpy(dst, &dst_bytes, sizeof dst_bytes);
+}
+
+enum oz_status oz_api_check_header_limit(int64_t bytes, struct oz_error *err)
+{
+    if (bytes < 0 || bytes > OZ_CKPT_HIGHEST_HEADER_BYTES) {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "max_header_bytes is %lld; it must lie in 1 to %lld (0: %lld).",
+                       (long long)bytes, (long long)OZ_CKPT_HIGHEST_HEADER_BYTES,
+                       (long long)OZ_CKPT_MAX_HEADER_BYTES);
+    }
+    return OZ_OK;
 }
 
 static const struct oz_engine_options engine_defaults = {
@@ -76,6 +88,16 @@ static enum oz_status check_options(const struct oz_engine_options *o, struct oz
                        "Precision %d does not exist; there are f32 (%d) and bf16 (%d).",
                        (int)o->precision, (int)OZ_PRECISION_F32, (int)OZ_PRECISION_BF16);
     }
+    enum oz_keep keep;
+    OZ_TRY(oz_keep_parse(&keep, o->keep, err));
+    if ((o->quantization == NULL || o->quantization[0] == '\0') &&
+        (o->quantization_config == NULL || o->quantization_config[0] == '\0') &&
+        o->quantization_key_count == 0 && (keep != OZ_KEEP_STANDARD || o->allow_unmatched != 0)) {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "A keep-list or unmatched patterns are chosen, but no quantization is asked "
+                       "for.");
+    }
+    OZ_TRY(oz_api_check_header_limit(o->max_header_bytes, err));
     if (o->max_batch < 0 || o->max_batch > 1024) {
         return OZ_FAIL(err, OZ_ERR_ARG, "max_batch is %d; it must lie in 1 to 1024 (0: automatic).",
                        o->max_batch);
@@ -83,8 +105,27 @@ static enum oz_status check_options(const struct oz_engine_options *o, struct oz
     return OZ_OK;
 }
 
+/* Every layer gets its scheme before a weight is read. */
+static enum oz_status assign(struct oz_engine *e, const struct oz_engine_options *o,
+                             const struct oz_request *request, struct oz_error *err)
+{
+    enum oz_keep keep;
+    OZ_TRY(oz_keep_parse(&keep, o->keep, err));
+    OZ_TRY(oz_pipeline_assign(e->pipeline, request, keep, o->allow_unmatched != 0, err));
+    oz_pipeline_log_assignments(e->pipeline, request);
+    if (oz_pipeline_quantized(e->pipeline) > 0) {
+        /* NEEDSWORK: goes when the loader quantizes. */
+        return OZ_FAIL(
+            err, OZ_ERR_UNSUPPORTED,
+            "The request is right, and would quantize %lld layers; this version does not "
+            "load that yet.",
+            (long long)oz_pipeline_quantized(e->pipeline));
+    }
+    return OZ_OK;
+}
+
 static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_options *o,
-                                 struct oz_error *err)
+                                 const struct oz_request *request, struct oz_error *err)
 {
     char *path;
     const char *trace = getenv("OUNCE_TRACE");
@@ -92,9 +133,12 @@ static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_opt
     uint32_t flags = o->precision == OZ_PRECISION_F32 ? (uint32_t)OZ_DEVICE_F32 : 0;
     OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", flags, e->pool, err));
     OZ_TRY(oz_model_find(o->model, &path, err));
-    enum oz_status status = oz_pipeline_open(&e->pipeline, path, err);
+    const struct oz_pipeline_options how = {.max_header_bytes = o->max_header_bytes,
+                                            .transformer = o->transformer};
+    enum oz_status status = oz_pipeline_open(&e->pipeline, path, &how, err);
     oz_free(path);
     OZ_TRY(status);
+    OZ_TRY(assign(e, o, request, err));
     OZ_TRY(oz_pipeline_load(e->pipeline, e->dev, o->progress, o->progress_ctx, err));
     if (trace != NULL && trace[0] != '\0') {
         OZ_TRY(oz_trace_create(&e->trace, trace, err));
@@ -122,12 +166,15 @@ enum oz_status oz_engine_open(struct oz_engine **out, const struct oz_engine_opt
                               struct oz_error *err)
 {
     struct oz_engine_options o = engine_defaults;
+    struct oz_request *request;
     double start = oz_clock_seconds();
     *out = NULL;
     OZ_TRY(oz_api_copy_options(&o, sizeof o, options, "engine options", err));
     OZ_TRY(check_options(&o, err));
+    OZ_TRY(oz_api_read_request(&request, &o, err));
     struct oz_engine *e = oz_alloc_zero(1, sizeof *e);
     if (e == NULL) {
+        oz_request_destroy(&request);
         return OZ_FAIL_NOMEM(err, "the engine");
     }
     pthread_mutex_init(&e->lock, NULL);
@@ -135,7 +182,8 @@ enum oz_status oz_engine_open(struct oz_engine **out, const struct oz_engine_opt
     e->max_batch = o.max_batch > 0 ? o.max_batch : 4;
     e->progress = o.progress;
     e->progress_ctx = o.progress_ctx;
-    enum oz_status status = open_parts(e, &o, err);
+    enum oz_status status = open_parts(e, &o, request, err);
+    oz_request_destroy(&request);
     if (status != OZ_OK) {
         oz_engine_close(&e);
         return status;

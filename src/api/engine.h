@@ -37,8 +37,18 @@ struct oz_image {
 OZ_MUST_USE enum oz_status oz_api_copy_options(void *dst, size_t dst_bytes, const void *src,
                                                const char *what, struct oz_error *err);
 
+struct oz_request;
+
+/* The request for quantization in an engine's options; *out NULL when there is none. */
+OZ_MUST_USE enum oz_status oz_api_read_request(struct oz_request **out,
+                                               const struct oz_engine_options *o,
+                                               struct oz_error *err);
+
 /* Fills as much of a caller's struct as it has room for, with `defaults` and then zeroes. */
 void oz_api_fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes);
+
+/* OZ_ERR_ARG when max_header_bytes is out of range. */
+OZ_MUST_USE enum oz_status oz_api_check_header_limit(int64_t bytes, struct oz_error *err);
 
 /* An image of that size with metadata; takes `floats` (may be NULL: then white). On failure floats
  * stay the caller's. */

@@ -276,8 +276,11 @@ enum oz_status oz_model_inspect(const char *model, const struct oz_inspect_optio
     if (options != NULL) {
         OZ_TRY(oz_api_copy_options(&o, sizeof o, options, "inspect options", err));
     }
+    OZ_TRY(oz_api_check_header_limit(o.max_header_bytes, err));
     OZ_TRY(oz_model_find(model, &path, err));
-    enum oz_status status = oz_pipeline_open(&p, path, err);
+    const struct oz_pipeline_options how = {.max_header_bytes = o.max_header_bytes,
+                                            .transformer = o.transformer};
+    enum oz_status status = oz_pipeline_open(&p, path, &how, err);
     oz_free(path);
     OZ_TRY(status);
     oz_buf_init(&b, MAX_TEXT_BYTES);

@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/mapguard.h"
 
 bool oz_file_exists(const char *path)
 {
@@ -41,6 +42,11 @@ char *oz_file_join(const char *folder, const char *name)
     }
     memcpy(path + a + slash, name, b + 1);
     return path;
+}
+
+static int64_t modified_ns(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
 /* Opens a regular file for reading and gives its size. */
@@ -102,8 +108,12 @@ enum oz_status oz_file_read(const char *path, size_t max_bytes, char **out, size
 
 enum oz_status oz_filemap_open(struct oz_filemap *map, const char *path, struct oz_error *err)
 {
+    struct stat st;
     *map = (struct oz_filemap){.fd = -1};
     OZ_TRY(open_regular(path, &map->fd, &map->bytes, err));
+    if (fstat(map->fd, &st) == 0) {
+        map->modified_ns = modified_ns(&st);
+    }
     if (map->bytes > 0) {
         void *data = mmap(NULL, (size_t)map->bytes, PROT_READ, MAP_PRIVATE, map->fd, 0);
         if (data == MAP_FAILED) {
@@ -115,12 +125,19 @@ enum oz_status oz_filemap_open(struct oz_filemap *map, const char *path, struct 
                            strerror(error));
         }
         map->data = data;
+        map->guard = oz_mapguard_add(data, (size_t)map->bytes);
+        if (map->guard == 0) {
+            oz_filemap_close(map);
+            return OZ_FAIL(err, OZ_ERR_IO, "Cannot map %s: %d files are mapped already.", path,
+                           OZ_MAPGUARD_MAX);
+        }
     }
     return OZ_OK;
 }
 
 void oz_filemap_close(struct oz_filemap *map)
 {
+    oz_mapguard_remove(map->guard);
     if (map->data != NULL) {
         munmap((void *)(uintptr_t)map->data, (size_t)map->bytes);
     }
@@ -128,6 +145,54 @@ void oz_filemap_close(struct oz_filemap *map)
         close(map->fd);
     }
     *map = (struct oz_filemap){.fd = -1};
+}
+
+enum oz_status oz_filemap_check(const struct oz_filemap *map, const char *path,
+                                struct oz_error *err)
+{
+    struct stat st;
+    if (fstat(map->fd, &st) != 0) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot look at %s again: %s.", path, strerror(errno));
+    }
+    if (st.st_size != map->bytes) {
+        return OZ_FAIL(err, OZ_ERR_IO,
+                       "%s changed while it was in use: it had %lld bytes and has %lld. Do not "
+                       "write to a model's files while it is loaded; load it again.",
+                       path, (long long)map->bytes, (long long)st.st_size);
+    }
+    if (oz_mapguard_lost(map->guard)) {
+        return OZ_FAIL(
+            err, OZ_ERR_IO,
+            "%s could not be read: the disk reported an error, or the file was cut short "
+            "for a while. Check the disk, and load the model again.",
+            path);
+    }
+    if (modified_ns(&st) != map->modified_ns) {
+        return OZ_FAIL(err, OZ_ERR_IO,
+                       "%s was written to while it was in use. Do not write to a model's files "
+                       "while it is loaded; load it again.",
+                       path);
+    }
+    return OZ_OK;
+}
+
+bool oz_file_pread(int fd, void *dst, int64_t bytes, int64_t offset)
+{
+    uint8_t *to = dst;
+    while (bytes > 0) {
+        ssize_t n = pread(fd, to, (size_t)bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            errno = n < 0 ? errno : 0;
+            return false;
+        }
+        to += n;
+        offset += n;
+        bytes -= n;
+    }
+    return true;
 }
 
 static bool write_all(int fd, const char *data, size_t bytes)

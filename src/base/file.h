@@ -21,15 +21,26 @@ OZ_MUST_USE enum oz_status oz_file_read(const char *path, size_t max_bytes, char
                                         size_t *bytes, struct oz_error *err);
 
 /* A whole file mapped read-only, and its descriptor. Caller's storage. A file of 0 bytes has a NULL
- * map. */
+ * map. Where the file has become shorter, or cannot be read, the map reads zeros (base/mapguard.h):
+ * ask oz_filemap_check before what was read is used. */
 struct oz_filemap {
     int fd;
+    int32_t guard;
     int64_t bytes;
+    int64_t modified_ns; /* time of the last change when it was opened */
     const uint8_t *data;
 };
 OZ_MUST_USE enum oz_status oz_filemap_open(struct oz_filemap *map, const char *path,
                                            struct oz_error *err);
 void oz_filemap_close(struct oz_filemap *map); /* a map that failed to open is fine */
+/* OZ_ERR_IO when the file is not what was opened any more: shorter, longer, written to, or unreadable
+ * in a place that was read. */
+OZ_MUST_USE enum oz_status oz_filemap_check(const struct oz_filemap *map, const char *path,
+                                            struct oz_error *err);
+
+/* Reads exactly `bytes` at `offset`, through short reads and interruptions. False: errno says why, 0
+ * when the file ended. */
+bool oz_file_pread(int fd, void *dst, int64_t bytes, int64_t offset);
 
 /*
  * A file that is written piece by piece beside its name: whole under it after commit, or never

@@ -1,37 +1,13 @@
 #include "base/json.h"
 
-#include <jansson.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
-
-/* A struct oz_json * is a json_t * by another name. */
-static json_t *of(const struct oz_json *v)
-{
-    return (json_t *)(uintptr_t)v;
-}
-
-static const struct oz_json *from(const json_t *v)
-{
-    return (const struct oz_json *)(uintptr_t)v;
-}
-
-enum oz_status oz_json_parse(struct oz_json **out, const char *text, size_t bytes, const char *name,
-                             struct oz_error *err)
-{
-    json_error_t at;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at);
-    *out = (struct oz_json *)root;
-    if (root == NULL) {
-        if (json_error_code(&at) == json_error_out_of_memory) {
-            return OZ_FAIL_NOMEM(err, name);
-        }
-        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s is not valid JSON: %s (line %d, column %d).", name,
-                       at.text, at.line, at.column);
-    }
-    return OZ_OK;
-}
+#include "base/json_tree.h"
+#include "base/log.h"
+#include "base/names.h"
 
 enum oz_status oz_json_parse_file(struct oz_json **out, const char *path, size_t max_bytes,
                                   struct oz_error *err)
@@ -47,26 +23,12 @@ enum oz_status oz_json_parse_file(struct oz_json **out, const char *path, size_t
 
 void oz_json_free(struct oz_json *root)
 {
-    json_decref((json_t *)root);
+    oz_json_document_free((struct oz_json_document *)root);
 }
 
 enum oz_json_type oz_json_type(const struct oz_json *v)
 {
-    const json_t *j = of(v);
-    if (j == NULL) {
-        return OZ_JSON_NULL;
-    }
-    switch (json_typeof(j)) {
-    case JSON_TRUE:
-    case JSON_FALSE: return OZ_JSON_BOOL;
-    case JSON_INTEGER: return OZ_JSON_INTEGER;
-    case JSON_REAL: return OZ_JSON_REAL;
-    case JSON_STRING: return OZ_JSON_STRING;
-    case JSON_ARRAY: return OZ_JSON_ARRAY;
-    case JSON_OBJECT: return OZ_JSON_OBJECT;
-    case JSON_NULL:
-    default: return OZ_JSON_NULL;
-    }
+    return v != NULL ? v->type : OZ_JSON_NULL;
 }
 
 const char *oz_json_type_name(const struct oz_json *v)
@@ -78,60 +40,74 @@ const char *oz_json_type_name(const struct oz_json *v)
 
 const struct oz_json *oz_json_get(const struct oz_json *v, const char *key)
 {
-    return from(json_object_get(of(v), key));
+    if (oz_json_type(v) != OZ_JSON_OBJECT) {
+        return NULL;
+    }
+    if (v->names != NULL) {
+        int32_t i = oz_string_map_get(&v->names->map, key, strlen(key), -1);
+        return i >= 0 ? &v->items[i] : NULL;
+    }
+    for (uint32_t i = 0; i < v->count; i++) {
+        if (strcmp(v->items[i].key, key) == 0) {
+            return &v->items[i];
+        }
+    }
+    return NULL;
 }
 
 const struct oz_json *oz_json_at(const struct oz_json *v, size_t index)
 {
-    return from(json_array_get(of(v), index));
+    return oz_json_type(v) == OZ_JSON_ARRAY && index < v->count ? &v->items[index] : NULL;
 }
 
 size_t oz_json_count(const struct oz_json *v)
 {
-    const json_t *j = of(v);
-    return json_is_array(j) ? json_array_size(j) : json_object_size(j);
+    return v != NULL ? v->count : 0;
 }
 
 const char *oz_json_string(const struct oz_json *v, const char *fallback)
 {
-    const char *text = json_string_value(of(v));
-    return text != NULL ? text : fallback;
+    return oz_json_type(v) == OZ_JSON_STRING ? v->string : fallback;
 }
 
 int64_t oz_json_integer(const struct oz_json *v, int64_t fallback)
 {
-    return json_is_integer(of(v)) ? (int64_t)json_integer_value(of(v)) : fallback;
+    return oz_json_type(v) == OZ_JSON_INTEGER ? v->integer : fallback;
 }
 
 double oz_json_number(const struct oz_json *v, double fallback)
 {
-    return json_is_number(of(v)) ? json_number_value(of(v)) : fallback;
+    switch (oz_json_type(v)) {
+    case OZ_JSON_INTEGER: return (double)v->integer;
+    case OZ_JSON_REAL: return v->real;
+    default: return fallback;
+    }
 }
 
 bool oz_json_bool(const struct oz_json *v, bool fallback)
 {
-    const json_t *j = of(v);
-    return json_is_boolean(j) ? json_is_true(j) : fallback;
+    return oz_json_type(v) == OZ_JSON_BOOL ? v->boolean : fallback;
 }
 
 void *oz_json_first(const struct oz_json *v)
 {
-    return json_object_iter(of(v));
+    return oz_json_type(v) == OZ_JSON_OBJECT && v->count > 0 ? v->items : NULL;
 }
 
 void *oz_json_next(const struct oz_json *v, void *it)
 {
-    return json_object_iter_next(of(v), it);
+    struct oz_json *next = (struct oz_json *)it + 1;
+    return next < v->items + v->count ? next : NULL;
 }
 
 const char *oz_json_key(void *it)
 {
-    return json_object_iter_key(it);
+    return ((const struct oz_json *)it)->key;
 }
 
 const struct oz_json *oz_json_value(void *it)
 {
-    return from(json_object_iter_value(it));
+    return it;
 }
 
 /* The member, or NULL when absent or null; an error when v is something else than an object. */
@@ -178,7 +154,7 @@ enum oz_status oz_json_get_number(const struct oz_json *v, const char *key, doub
     const struct oz_json *m;
     *out = fallback;
     OZ_TRY(member(v, key, &m, name, err));
-    if (m != NULL && !json_is_number(of(m))) {
+    if (m != NULL && oz_json_type(m) != OZ_JSON_INTEGER && oz_json_type(m) != OZ_JSON_REAL) {
         return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: \"%s\" must be a number, not %s.", name, key,
                        oz_json_type_name(m));
     }
@@ -212,4 +188,22 @@ enum oz_status oz_json_get_string(const struct oz_json *v, const char *key, cons
     }
     *out = oz_json_string(m, fallback);
     return OZ_OK;
+}
+
+void oz_json_warn_unknown(const struct oz_json *v, const char *const *known, size_t count,
+                          const char *name)
+{
+    for (void *it = oz_json_first(v); it != NULL; it = oz_json_next(v, it)) {
+        const char *key = oz_json_key(it);
+        bool found = key[0] == '_' || oz_json_type(oz_json_value(it)) == OZ_JSON_NULL;
+        for (size_t i = 0; !found && i < count; i++) {
+            found = strcmp(key, known[i]) == 0;
+        }
+        if (!found) {
+            const char *near = oz_names_nearest(key, known, count);
+            oz_log(OZ_LOG_WARN, "load", "%s: the key \"%s\" is not known and has no effect%s%s%s.",
+                   name, key, near != NULL ? " (nearest: \"" : "", near != NULL ? near : "",
+                   near != NULL ? "\")" : "");
+        }
+    }
 }

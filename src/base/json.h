@@ -1,6 +1,7 @@
 /*
- * base/json.h: the door to the JSON library. Reads only; documents are trees of borrowed values.
- * Duplicate keys and invalid UTF-8 are errors; depth is limited.
+ * base/json.h: reads JSON; documents are trees of borrowed values. Duplicate keys, invalid UTF-8,
+ * U+0000 and numbers that do not fit are errors; containers nest at most 64 deep. An object's members
+ * are found by hash.
  */
 #ifndef OZ_BASE_JSON_H
 #define OZ_BASE_JSON_H
@@ -68,5 +69,10 @@ OZ_MUST_USE enum oz_status oz_json_get_bool(const struct oz_json *v, const char 
 OZ_MUST_USE enum oz_status oz_json_get_string(const struct oz_json *v, const char *key,
                                               const char *fallback, const char **out,
                                               const char *name, struct oz_error *err);
+
+/* Warns in the log (topic "load") of each member of an object whose key is not among `known`: it has
+ * no effect; the nearest known key is named. Bookkeeping ("_...") and nulls are passed over. */
+void oz_json_warn_unknown(const struct oz_json *v, const char *const *known, size_t count,
+                          const char *name);
 
 #endif

@@ -1,9 +1,12 @@
 #include "base/map.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 /* A power of two that keeps at least a quarter of the slots free; 0 when there is none. */
@@ -29,9 +32,26 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
+/* Differs from run to run, so that nobody can write a file whose names all meet in one slot. */
+static uint64_t seed(void)
+{
+    static atomic_uint_fast64_t value;
+    uint64_t s = atomic_load_explicit(&value, memory_order_relaxed);
+    if (s == 0) {
+        uint64_t fresh = 0;
+        if (getrandom(&fresh, sizeof fresh, GRND_NONBLOCK) != (ssize_t)sizeof fresh) {
+            fresh = mix((uint64_t)(uintptr_t)&value) ^ (uint64_t)(1e9 * oz_clock_seconds());
+        }
+        uint64_t none = 0; /* several threads: the first one's counts */
+        (void)atomic_compare_exchange_strong(&value, &none, fresh | 1);
+        s = atomic_load(&value);
+    }
+    return s;
+}
+
 static uint64_t hash_text(const char *text, size_t bytes)
 {
-    uint64_t h = bytes;
+    uint64_t h = bytes ^ seed();
     while (bytes > 0) {
         uint64_t word = 0;
         size_t n = bytes < 8 ? bytes : 8;

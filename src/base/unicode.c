@@ -7,23 +7,74 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
+/* The code point that begins at text (bytes > 0), as the standard's table 3-7 has it: no overlong
+ * forms, no surrogates. Returns its bytes; 0: it is none. */
+static size_t read_one(const char *text, size_t bytes, uint32_t *code_point)
+{
+    const unsigned char *t = (const unsigned char *)text;
+    size_t n = t[0] < 0x80                   ? 1
+               : t[0] >= 0xC2 && t[0] < 0xE0 ? 2
+               : t[0] >= 0xE0 && t[0] < 0xF0 ? 3
+               : t[0] >= 0xF0 && t[0] < 0xF5 ? 4
+                                             : 0;
+    if (n == 0 || n > bytes) {
+        return 0;
+    }
+    uint32_t c = n == 1 ? t[0] : t[0] & (0xFFU >> (n + 1));
+    for (size_t i = 1; i < n; i++) {
+        if ((t[i] & 0xC0) != 0x80) {
+            return 0;
+        }
+        c = c << 6 | (t[i] & 0x3F);
+    }
+    if ((n == 3 && (c < 0x800 || (c >= 0xD800 && c < 0xE000))) ||
+        (n == 4 && (c < 0x10000 || c > 0x10FFFF))) {
+        return 0;
+    }
+    *code_point = c;
+    return n;
+}
+
 bool oz_utf8_valid(const char *text, size_t bytes, size_t *at)
 {
     size_t i = 0;
     while (i < bytes) {
-        utf8proc_int32_t c;
-        size_t left = bytes - i;
-        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + i,
-                                              (utf8proc_ssize_t)(left < 4 ? left : 4), &c);
-        if (n <= 0) {
+        uint64_t eight;
+        while (bytes - i >= sizeof eight) { /* ASCII, which most text is */
+            memcpy(&eight, text + i, sizeof eight);
+            if ((eight & UINT64_C(0x8080808080808080)) != 0) {
+                break;
+            }
+            i += sizeof eight;
+        }
+        uint32_t c;
+        size_t n = i < bytes ? read_one(text + i, bytes - i, &c) : 0;
+        if (i < bytes && n == 0) {
             if (at != NULL) {
                 *at = i;
             }
             return false;
         }
-        i += (size_t)n;
+        i += n;
     }
     return true;
+}
+
+size_t oz_utf8_whole(const char *text, size_t bytes)
+{
+    size_t tail = 0; /* continuation bytes at the end */
+    while (tail < 3 && tail < bytes && ((unsigned char)text[bytes - 1 - tail] & 0xC0) == 0x80) {
+        tail++;
+    }
+    if (tail == bytes) {
+        return bytes;
+    }
+    unsigned char first = (unsigned char)text[bytes - 1 - tail];
+    size_t need = first >= 0xF0 && first < 0xF5   ? 4
+                  : first >= 0xE0 && first < 0xF0 ? 3
+                  : first >= 0xC2 && first < 0xE0 ? 2
+                                                  : 1;
+    return tail + 1 < need ? bytes - tail - 1 : bytes;
 }
 
 size_t oz_utf8_encode(uint32_t code_point, char out[4])
@@ -39,11 +90,10 @@ size_t oz_utf8_encode(uint32_t code_point, char out[4])
 
 uint32_t oz_utf8_decode(const char *text, size_t bytes, size_t *used)
 {
-    utf8proc_int32_t c = 0;
-    utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text,
-                                          (utf8proc_ssize_t)(bytes < 4 ? bytes : 4), &c);
-    *used = n > 0 ? (size_t)n : 1;
-    return n > 0 ? (uint32_t)c : 0xFFFD;
+    uint32_t c = 0;
+    size_t n = read_one(text, bytes, &c);
+    *used = n > 0 ? n : 1;
+    return n > 0 ? c : 0xFFFD;
 }
 
 #define NFC_OPTIONS ((utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE))

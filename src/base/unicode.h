@@ -10,6 +10,11 @@
 /* Is the text valid UTF-8 (no overlong forms, no surrogates)? If not, *at is the first bad byte. */
 bool oz_utf8_valid(const char *text, size_t bytes, size_t *at);
 
+/* Bytes of the longest part of a text's beginning that ends between two characters: what can be shown
+ * while the rest is still coming. Only the last character may be incomplete; what is behind a byte that
+ * cannot begin or continue one counts as complete. */
+size_t oz_utf8_whole(const char *text, size_t bytes);
+
 /* Writes a code point as UTF-8 into out[4]; returns the bytes used, 0 for no code point. */
 size_t oz_utf8_encode(uint32_t code_point, char out[4]);
 

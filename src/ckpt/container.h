@@ -14,6 +14,7 @@ struct oz_ckpt_meta {
 };
 
 struct oz_ckpt {
+    int64_t max_header_bytes;
     struct oz_ckpt_file *files;
     struct oz_filemap *maps; /* [file_count], behind files */
     int32_t file_count, file_capacity;

@@ -2,6 +2,7 @@
  * The safetensors container: u64 header length, JSON header, data. Every rule that a safe reader
  * must enforce is enforced here (checkpoint formats: container rules).
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,7 @@ static enum oz_status read_shape(const struct header *h, struct oz_tensor_view *
     return OZ_OK;
 }
 
-/* "data_offsets": [begin, end] inside the data, of exactly the shape's bytes. */
+/* "data_offsets": [begin, end] inside the data. */
 static enum oz_status read_range(const struct header *h, struct oz_tensor_view *t,
                                  const struct oz_json *range, struct oz_error *err)
 {
@@ -86,19 +87,28 @@ static enum oz_status read_range(const struct header *h, struct oz_tensor_view *
                        " (is the download complete?).",
                        h->path, t->name, end, h->data_bytes);
     }
-    if (!oz_dtype_bytes(t->dtype, t->elements, &t->bytes)) {
+    t->bytes = end - begin;
+    t->file = h->file;
+    t->file_offset = h->data_begin + begin;
+    return OZ_OK;
+}
+
+/* The range must have exactly the shape's bytes. */
+static enum oz_status check_size(const struct header *h, const struct oz_tensor_view *t,
+                                 struct oz_error *err)
+{
+    int64_t need;
+    if (!oz_dtype_bytes(t->dtype, t->elements, &need)) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
                        "%s: tensor %s: %" PRId64 " elements of %s do not fill whole bytes.",
                        h->path, t->name, t->elements, oz_dtype_name(t->dtype));
     }
-    if (end - begin != t->bytes) {
+    if (need != t->bytes) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
                        "%s: tensor %s: its shape needs %" PRId64
                        " bytes, its data_offsets span %" PRId64 ".",
-                       h->path, t->name, t->bytes, end - begin);
+                       h->path, t->name, need, t->bytes);
     }
-    t->file = h->file;
-    t->file_offset = h->data_begin + begin;
     return OZ_OK;
 }
 
@@ -119,12 +129,14 @@ static enum oz_status read_tensor(struct oz_ckpt *c, const struct header *h, con
                        "%s: tensor %s must have exactly dtype, shape and data_offsets.", h->path,
                        name);
     }
+    /* The range first: an unknown dtype must not be a way around it. */
+    OZ_TRY(read_range(h, t, oz_json_get(entry, "data_offsets"), err));
     if (!oz_dtype_find(dtype, &t->dtype)) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED, "%s: tensor %s has the unknown dtype \"%s\".",
                        h->path, name, dtype);
     }
     OZ_TRY(read_shape(h, t, oz_json_get(entry, "shape"), err));
-    OZ_TRY(read_range(h, t, oz_json_get(entry, "data_offsets"), err));
+    OZ_TRY(check_size(h, t, err));
     if (t->bytes > 0) {
         t->data = c->files[h->file].map + t->file_offset;
     }
@@ -188,8 +200,11 @@ static enum oz_status check_cover(struct oz_ckpt *c, const struct header *h, int
     return OZ_OK;
 }
 
+#define HEAD_BYTES 32 /* of a file, enough to tell its kind */
+
 /* Files of other kinds that people hand over, by their first bytes. */
-static enum oz_status check_kind(const struct oz_ckpt_file *f, struct oz_error *err)
+static enum oz_status check_kind(const struct oz_ckpt_file *f, const uint8_t *head,
+                                 struct oz_error *err)
 {
     static const struct {
         const char *magic, *what;
@@ -203,36 +218,55 @@ static enum oz_status check_kind(const struct oz_ckpt_file *f, struct oz_error *
          "is a PyTorch or zip archive; convert it to safetensors (pickles can run code and are not "
          "read)",
          OZ_ERR_UNSUPPORTED},
+        {"\x80\x02",
+         "is a Python pickle; convert it to safetensors (pickles can run code and are "
+         "not read)",
+         OZ_ERR_UNSUPPORTED},
+        {"<!DOCTYPE", "is a web page, not a checkpoint: the download went wrong", OZ_ERR_FORMAT},
+        {"<html", "is a web page, not a checkpoint: the download went wrong", OZ_ERR_FORMAT},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         size_t n = strlen(kinds[i].magic);
-        if ((uint64_t)f->bytes >= n && memcmp(f->map, kinds[i].magic, n) == 0) {
+        if ((uint64_t)f->bytes >= n && memcmp(head, kinds[i].magic, n) == 0) {
             return OZ_FAIL(err, kinds[i].status, "%s %s.", f->path, kinds[i].what);
         }
     }
     return OZ_OK;
 }
 
-/* Header length, checked against the file. */
-static enum oz_status header_length(const struct oz_ckpt_file *f, int64_t *bytes,
-                                    struct oz_error *err)
+static enum oz_status fail_read(const struct oz_ckpt_file *f, struct oz_error *err)
+{
+    return OZ_FAIL(err, OZ_ERR_IO, "Cannot read the header of %s: %s.", f->path,
+                   errno != 0 ? strerror(errno) : "the file has become shorter");
+}
+
+/* Header length, checked against the file and the limit. */
+static enum oz_status header_length(const struct oz_ckpt *c, const struct oz_ckpt_file *f,
+                                    int64_t *bytes, struct oz_error *err)
 {
     uint64_t n = 0;
+    uint8_t head[HEAD_BYTES] = {0};
+    if (!oz_file_pread(f->fd, head, f->bytes < HEAD_BYTES ? f->bytes : HEAD_BYTES, 0)) {
+        return fail_read(f, err);
+    }
+    OZ_TRY(check_kind(f, head, err));
     if (f->bytes < 8) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
                        "%s has %" PRId64
                        " bytes: not a safetensors file (is the download complete?).",
                        f->path, f->bytes);
     }
-    OZ_TRY(check_kind(f, err));
     for (int i = 7; i >= 0; i--) {
-        n = n << 8 | f->map[i];
+        n = n << 8 | head[i];
     }
-    if (n > (uint64_t)OZ_CKPT_MAX_HEADER_BYTES) {
+    if (n > (uint64_t)c->max_header_bytes) {
+        /* Only a length that could be one is worth a higher limit. */
+        bool real = n <= (uint64_t)OZ_CKPT_HIGHEST_HEADER_BYTES && (int64_t)n <= f->bytes - 8;
         return OZ_FAIL(err, OZ_ERR_FORMAT,
-                       "%s claims a header of %" PRIu64 " bytes; at most %" PRId64
-                       " are read. Not a safetensors file?",
-                       f->path, n, OZ_CKPT_MAX_HEADER_BYTES);
+                       "%s claims a header of %" PRIu64 " bytes; at most %" PRId64 " are read. %s",
+                       f->path, n, c->max_header_bytes,
+                       real ? "If you trust the file, raise max_header_bytes (--max-header-bytes)."
+                            : "Not a safetensors file?");
     }
     if ((int64_t)n > f->bytes - 8) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
@@ -270,20 +304,25 @@ static enum oz_status read_entries(struct oz_ckpt *c, const struct header *h,
 enum oz_status oz_safetensors_read(struct oz_ckpt *c, int32_t file, struct oz_error *err)
 {
     const struct oz_ckpt_file *f = &c->files[file];
-    int64_t bytes;
-    OZ_TRY(header_length(f, &bytes, err));
-    if (bytes < 2 || f->map[8] != '{') {
-        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: the header does not begin with '{'.", f->path);
-    }
+    int64_t bytes = 0;
+    OZ_TRY(header_length(c, f, &bytes, err));
     /* A copy, so that a file that changes under us cannot change what has been checked. */
-    char *text = oz_strndup((const char *)f->map + 8, (size_t)bytes);
+    char *text = oz_alloc((size_t)bytes);
     if (text == NULL) {
         return OZ_FAIL_NOMEM(err, f->path);
     }
+    enum oz_status status = OZ_OK;
+    struct oz_json *root = NULL;
+    if (!oz_file_pread(f->fd, text, bytes, 8)) {
+        status = fail_read(f, err);
+    } else if (bytes < 2 || text[0] != '{') {
+        status = OZ_FAIL(err, OZ_ERR_FORMAT, "%s: the header does not begin with '{'.", f->path);
+    }
     struct header h = {
         .path = f->path, .file = file, .data_begin = 8 + bytes, .data_bytes = f->bytes - 8 - bytes};
-    struct oz_json *root = NULL;
-    enum oz_status status = oz_json_parse(&root, text, (size_t)bytes, f->path, err);
+    if (status == OZ_OK) {
+        status = oz_json_parse(&root, text, (size_t)bytes, f->path, err);
+    }
     oz_free(text);
     if (status == OZ_OK) {
         status = read_entries(c, &h, root, err);

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -13,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/names.h"
 #include "ckpt/container.h"
 
@@ -105,8 +105,10 @@ enum oz_status oz_ckpt_add_file(struct oz_ckpt *c, const char *path, int32_t *in
     }
     struct oz_filemap *map = &c->maps[c->file_count];
     OZ_TRY(oz_filemap_open(map, path, err));
-    c->files[c->file_count] =
-        (struct oz_ckpt_file){.path = copy, .fd = map->fd, .bytes = map->bytes, .map = map->data};
+    c->files[c->file_count] = (struct oz_ckpt_file){.path = copy,
+                                                    .fd = map->fd,
+                                                    .bytes = map->bytes,
+                                                    .map = map->data};
     *index = c->file_count++;
     return OZ_OK;
 }
@@ -142,36 +144,31 @@ static bool plain_name(const char *name)
            strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-static int32_t find_file(const struct oz_ckpt *c, const char *path)
+/* The names of the shards, each once, in the order of the index. */
+struct shards {
+    const char **names; /* [count] */
+    size_t count;
+    struct oz_string_map known;
+};
+
+static void free_shards(struct shards *s)
 {
-    for (int32_t i = 0; i < c->file_count; i++) {
-        if (strcmp(c->files[i].path, path) == 0) {
-            return i;
-        }
-    }
-    return -1;
+    oz_string_map_deinit(&s->known);
+    oz_free((void *)s->names);
 }
 
-/* Is shard `name` one of the list? */
-static bool listed(const char *const *names, size_t count, const char *name)
+/* All must be plain names, and not too many. */
+static enum oz_status list_shards(struct shards *s, const struct oz_json *map,
+                                  const char *index_path, struct oz_error *err)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(names[i], name) == 0) {
-            return true;
-        }
+    size_t entries = oz_json_count(map);
+    size_t most = entries < MAX_FILES ? entries : MAX_FILES;
+    s->names = oz_alloc_zero(most, sizeof *s->names);
+    if (s->names == NULL) {
+        return OZ_FAIL_NOMEM(err, index_path);
     }
-    return false;
-}
-
-/* All shards must be plain names and be there; the missing ones are named. */
-static enum oz_status check_shards(const struct oz_json *map, const char *folder,
-                                   const char *index_path, struct oz_error *err)
-{
-    const char *missing[SHOWN_MISSING];
-    size_t count = 0;
-    const char *last = NULL; /* most neighbours lie in the same shard */
-    for (void *it = oz_json_first(map); it != NULL && count < SHOWN_MISSING;
-         it = oz_json_next(map, it)) {
+    OZ_TRY(oz_string_map_init(&s->known, most, err));
+    for (void *it = oz_json_first(map); it != NULL; it = oz_json_next(map, it)) {
         const char *name = oz_json_string(oz_json_value(it), NULL);
         if (name == NULL || !plain_name(name)) {
             return OZ_FAIL(err, OZ_ERR_FORMAT,
@@ -179,16 +176,32 @@ static enum oz_status check_shards(const struct oz_json *map, const char *folder
                            index_path, oz_json_key(it),
                            name != NULL ? name : oz_json_type_name(oz_json_value(it)));
         }
-        if ((last != NULL && strcmp(last, name) == 0) || listed(missing, count, name)) {
+        if (oz_string_map_get(&s->known, name, strlen(name), -1) >= 0) {
             continue;
         }
-        last = name;
-        char *path = oz_file_join(folder, name);
+        if (s->count == most) {
+            return OZ_FAIL(err, OZ_ERR_FORMAT, "%s names more than %d files.", index_path,
+                           MAX_FILES);
+        }
+        (void)oz_string_map_put(&s->known, name, strlen(name), (int32_t)s->count);
+        s->names[s->count++] = name;
+    }
+    return OZ_OK;
+}
+
+/* The missing ones are named before anything is read. */
+static enum oz_status check_shards(const struct shards *s, const char *folder,
+                                   const char *index_path, struct oz_error *err)
+{
+    const char *missing[SHOWN_MISSING];
+    size_t count = 0;
+    for (size_t i = 0; i < s->count && count < SHOWN_MISSING; i++) {
+        char *path = oz_file_join(folder, s->names[i]);
         if (path == NULL) {
-            return OZ_FAIL_NOMEM(err, name);
+            return OZ_FAIL_NOMEM(err, s->names[i]);
         }
         if (!oz_file_exists(path)) {
-            missing[count++] = name;
+            missing[count++] = s->names[i];
         }
         oz_free(path);
     }
@@ -209,35 +222,23 @@ static enum oz_status check_shards(const struct oz_json *map, const char *folder
 static enum oz_status open_shards(struct oz_ckpt *c, const struct oz_json *map, const char *folder,
                                   const char *index_path, struct oz_error *err)
 {
-    const char *last = NULL;
-    OZ_TRY(check_shards(map, folder, index_path, err));
-    for (void *it = oz_json_first(map); it != NULL; it = oz_json_next(map, it)) {
-        const char *name = oz_json_string(oz_json_value(it), "");
-        if (last != NULL && strcmp(last, name) == 0) {
-            continue;
-        }
-        last = name;
-        char *path = oz_file_join(folder, name);
-        if (path == NULL) {
-            return OZ_FAIL_NOMEM(err, name);
-        }
-        enum oz_status status = OZ_OK;
-        int32_t file;
-        if (find_file(c, path) < 0) {
-            if (c->file_count >= MAX_FILES) {
-                status = OZ_FAIL(err, OZ_ERR_FORMAT, "%s names more than %d files.", index_path,
-                                 MAX_FILES);
-            } else {
-                status = oz_ckpt_add_file(c, path, &file, err);
-                if (status == OZ_OK) {
-                    status = oz_safetensors_read(c, file, err);
-                }
-            }
-        }
-        oz_free(path);
-        OZ_TRY(status);
+    struct shards s = {0};
+    enum oz_status status = list_shards(&s, map, index_path, err);
+    if (status == OZ_OK) {
+        status = check_shards(&s, folder, index_path, err);
     }
-    return OZ_OK;
+    for (size_t i = 0; i < s.count && status == OZ_OK; i++) {
+        char *path = oz_file_join(folder, s.names[i]);
+        int32_t file;
+        status =
+            path != NULL ? oz_ckpt_add_file(c, path, &file, err) : OZ_FAIL_NOMEM(err, s.names[i]);
+        oz_free(path);
+        if (status == OZ_OK) {
+            status = oz_safetensors_read(c, file, err);
+        }
+    }
+    free_shards(&s);
+    return status;
 }
 
 /* Index against headers, both ways; every disagreement is named. */
@@ -250,12 +251,14 @@ static enum oz_status compare_index(const struct oz_ckpt *c, const struct oz_jso
         return OZ_FAIL_NOMEM(err, index_path);
     }
     size_t absent = 0;
+    const char *shard = ""; /* where the first of them should be */
     for (void *it = oz_json_first(map); it != NULL; it = oz_json_next(map, it)) {
         const struct oz_tensor_view *t = oz_ckpt_find(c, oz_json_key(it), NULL);
         const char *file = oz_json_string(oz_json_value(it), "");
         const char *path = t != NULL ? c->files[t->file].path : "";
         const char *slash = strrchr(path, '/');
         if (t == NULL || strcmp(slash != NULL ? slash + 1 : path, file) != 0) {
+            shard = absent == 0 ? file : shard;
             wrong[absent++] = oz_json_key(it);
         }
     }
@@ -272,7 +275,7 @@ static enum oz_status compare_index(const struct oz_ckpt *c, const struct oz_jso
         if (absent > 0) {
             oz_buf_puts(&text, " Not in the shard that the index names: ");
             oz_names_fold(&text, wrong, absent);
-            oz_buf_puts(&text, ".");
+            oz_buf_printf(&text, " (%s%s).", absent == 1 ? "" : "the first: ", shard);
         }
         if (extra > 0) {
             oz_buf_puts(&text, " In a shard but not in the index: ");
@@ -422,11 +425,19 @@ static enum oz_status open_folder(struct oz_ckpt *c, const char *folder, const c
 enum oz_status oz_ckpt_open(struct oz_ckpt **out, const char *path, const char *const *stems,
                             struct oz_error *err)
 {
+    return oz_ckpt_open_limited(out, path, stems, 0, err);
+}
+
+enum oz_status oz_ckpt_open_limited(struct oz_ckpt **out, const char *path,
+                                    const char *const *stems, int64_t max_header_bytes,
+                                    struct oz_error *err)
+{
     *out = NULL;
     struct oz_ckpt *c = oz_alloc_zero(1, sizeof *c);
     if (c == NULL) {
         return OZ_FAIL_NOMEM(err, path);
     }
+    c->max_header_bytes = max_header_bytes > 0 ? max_header_bytes : OZ_CKPT_MAX_HEADER_BYTES;
     enum oz_status status;
     if (oz_file_is_folder(path)) {
         status = open_folder(c, path, stems, err);
@@ -527,42 +538,4 @@ int32_t oz_ckpt_stray_count(const struct oz_ckpt *ckpt)
 const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index)
 {
     return ckpt->strays[index];
-}
-
-enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
-                            int64_t offset, int64_t bytes, void *dst, struct oz_error *err)
-{
-    const struct oz_ckpt_file *f = &ckpt->files[t->file];
-    if (offset < 0 || bytes < 0 || bytes > t->bytes - offset) {
-        return OZ_FAIL(err, OZ_ERR_ARG,
-                       "Tensor %s has %" PRId64 " bytes; %" PRId64 " from %" PRId64
-                       " were asked for.",
-                       t->name, t->bytes, bytes, offset);
-    }
-    uint8_t *to = dst;
-    while (bytes > 0) {
-        ssize_t n = pread(f->fd, to, (size_t)bytes, (off_t)(t->file_offset + offset));
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return OZ_FAIL(err, OZ_ERR_IO, "Cannot read tensor %s from %s: %s.", t->name, f->path,
-                           n < 0 ? strerror(errno) : "the file has become shorter");
-        }
-        to += n;
-        offset += n;
-        bytes -= n;
-    }
-    return OZ_OK;
-}
-
-void oz_ckpt_forget(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t map = (uintptr_t)ckpt->files[t->file].map;
-    uintptr_t begin = (map + (uintptr_t)t->file_offset + page - 1) / page * page;
-    uintptr_t end = (map + (uintptr_t)t->file_offset + (uintptr_t)t->bytes) / page * page;
-    if (begin < end) {
-        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
-    }
 }

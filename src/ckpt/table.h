@@ -4,8 +4,8 @@
  *
  * Opening reads headers only. Every claim of a file (counts, lengths, offsets, shapes) is checked
  * against the file's real size before it is used; checkpoint-formats.md section 13.1 is the list.
- * A table is immutable after opening and may be read from several threads. A file that another
- * process cuts short while it is mapped would raise SIGBUS on `data`; oz_ckpt_read reports it.
+ * A table is immutable after opening and may be read from several threads. Where another process cuts
+ * a file short while it is mapped, `data` reads zeros (base/mapguard.h): oz_ckpt_check says so.
  */
 #ifndef OZ_CKPT_TABLE_H
 #define OZ_CKPT_TABLE_H
@@ -13,6 +13,7 @@
 #include <ounce/status.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "num/dtype.h"
 
@@ -20,17 +21,19 @@ struct oz_codec;
 
 #define OZ_CKPT_MAX_RANK 8
 
-/* Limits that a hostile file meets; all are checked before memory is taken. */
+/* Limits that a hostile file meets; all are checked before memory is taken. That of headers is the
+ * default; the format's own is the highest. */
 #define OZ_CKPT_MAX_HEADER_BYTES (INT64_C(16) << 20)
+#define OZ_CKPT_HIGHEST_HEADER_BYTES INT64_C(100000000)
 #define OZ_CKPT_MAX_TENSORS 1000000
 #define OZ_CKPT_MAX_NAME_BYTES 4096
 
 /* One file of a checkpoint. */
 struct oz_ckpt_file {
-    const char *path;   /* as opened; for messages */
-    int fd;             /* for pread; owned by the table */
-    int64_t bytes;      /* size when opened */
-    const uint8_t *map; /* whole file, read-only and private */
+    const char *path;    /* as opened; for messages */
+    int fd;              /* for pread; owned by the table */
+    int64_t bytes;       /* size when opened */
+    const uint8_t *map;  /* whole file, read-only and private */
 };
 
 /*
@@ -65,6 +68,10 @@ struct oz_ckpt;
  */
 OZ_MUST_USE enum oz_status oz_ckpt_open(struct oz_ckpt **out, const char *path,
                                         const char *const *stems, struct oz_error *err);
+/* The same with headers of at most max_header_bytes (0: OZ_CKPT_MAX_HEADER_BYTES). */
+OZ_MUST_USE enum oz_status oz_ckpt_open_limited(struct oz_ckpt **out, const char *path,
+                                                const char *const *stems, int64_t max_header_bytes,
+                                                struct oz_error *err);
 void oz_ckpt_close(struct oz_ckpt **ckpt); /* NULL is fine; sets *ckpt to NULL */
 
 int64_t oz_ckpt_count(const struct oz_ckpt *ckpt);
@@ -93,6 +100,18 @@ const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index);
 OZ_MUST_USE enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
                                         int64_t offset, int64_t bytes, void *dst,
                                         struct oz_error *err);
+
+/* Says that bytes of a file will be read soon: the system may fetch them meanwhile. */
+void oz_ckpt_advise(const struct oz_ckpt *ckpt, int32_t file, int64_t offset, int64_t bytes);
+
+/* Tests: what oz_ckpt_read calls in the place of pread (NULL: pread), from any thread. */
+typedef ssize_t (*oz_ckpt_pread_fn)(int fd, void *dst, size_t bytes, off_t offset);
+void oz_ckpt_set_pread(oz_ckpt_pread_fn fn);
+
+/* OZ_ERR_IO when a file is not what was opened any more: shorter, longer, written to, or unreadable
+ * in a place that was read through `data`. Whoever has read through `data` asks before the result is
+ * used. */
+OZ_MUST_USE enum oz_status oz_ckpt_check(const struct oz_ckpt *ckpt, struct oz_error *err);
 
 /* Says that a tensor's mapped pages will hardly be read again: the system may drop them. They come
  * back from the file when they are. */

@@ -56,7 +56,8 @@ struct layout {
     int64_t depth, features; /* head_dim padded, for q k^T and for the values */
     int64_t key_multiple;
     int64_t rows;                         /* of a block */
-    size_t q, out, scores, stage, thread; /* a thread's room; stage also holds a panel */
+    size_t q, out, scores, stage, thread; /* a thread's room; stage also holds a panel, */
+    size_t line, sums;                    /* these one row's weights and sums of a panel */
     size_t packed_bytes, rooms, total;    /* total SIZE_MAX: too much */
 };
 
@@ -120,6 +121,9 @@ static struct layout lay_out(const struct oz_device *dev, const struct oz_attent
     l.out = reserve(&l.thread, l.rows * l.features * (int64_t)sizeof(float));
     l.scores = reserve(&l.thread, l.rows * TILE * (int64_t)sizeof(float));
     l.stage = reserve(&l.thread, l.g->nr * most(most(l.depth, l.features), TILE) * l.element);
+    int64_t single = most(l.g->row_multiple, 1);
+    l.line = reserve(&l.thread, single * TILE * l.element);
+    l.sums = reserve(&l.thread, single * l.g->nr * (int64_t)sizeof(float));
     l.packed_bytes = packed_room(&l, a);
     size_t rooms = l.thread * (size_t)oz_pool_threads(dev->pool);
     l.rooms = l.packed_bytes;
@@ -350,8 +354,8 @@ struct block {
     struct queries q;
     int32_t head;
     int64_t q0, rows; /* in the sequence's rows of the segment */
-    uint8_t *queries, *stage;
-    float *out, *scores;
+    uint8_t *queries, *stage, *line;
+    float *out, *scores, *sums;
     float largest[OZ_ATTENTION_MAX_ROWS], sum[OZ_ATTENTION_MAX_ROWS];
     int32_t begin[OZ_ATTENTION_MAX_ROWS], end[OZ_ATTENTION_MAX_ROWS]; /* of the present tile */
 };
@@ -420,8 +424,10 @@ static void add_guarded(struct block *b, int64_t count, const uint8_t *panel, fl
                 memset(at + f * kr * l->element, 0, (size_t)l->element);
             }
         }
-        l->g->run(1, count, (uint8_t *)b->scores + r * lda * l->element, lda, b->stage,
-                  out + r * l->features, l->features, first);
+        memcpy(b->line, (uint8_t *)b->scores + r * lda * l->element, (size_t)(count * l->element));
+        memcpy(b->sums, out + r * l->features, (size_t)nr * sizeof *out);
+        l->g->run(1, count, b->line, TILE, b->stage, b->sums, nr, first);
+        memcpy(out + r * l->features, b->sums, (size_t)nr * sizeof *out);
     }
 }
 
@@ -535,9 +541,14 @@ static void run_tasks(void *ctx, int64_t begin, int64_t end, int32_t thread)
     struct block b = {.job = job,
                       .queries = room + job->l.q,
                       .stage = room + job->l.stage,
+                      .line = room + job->l.line,
+                      .sums = (float *)(void *)(room + job->l.sums),
                       .out = (float *)(void *)(room + job->l.out),
                       .scores = (float *)(void *)(room + job->l.scores)};
     int64_t unit = 0;
+    if (job->l.g->begin != NULL) {
+        job->l.g->begin();
+    }
     for (int64_t task = begin; task < end; task++) {
         while (unit + 1 < job->units && task >= job->unit[unit + 1].first_task) {
             unit++;
@@ -557,6 +568,9 @@ static void run_tasks(void *ctx, int64_t begin, int64_t end, int32_t thread)
             }
             rest -= blocks * group;
         }
+    }
+    if (job->l.g->end != NULL) {
+        job->l.g->end();
     }
 }
 

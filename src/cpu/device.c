@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "cpu/bench.h"
 #include "cpu/describe.h"
 #include "cpu/kernel.h"
@@ -38,40 +39,11 @@ static enum oz_status need_hardware(const struct oz_device *dev, struct oz_error
 
 /* ---- memory ---- */
 
-/* The value in bytes of a line "name:  123 kB" of /proc/meminfo; -1 without. */
-static int64_t meminfo_bytes(const char *line, const char *name)
-{
-    size_t length = strlen(name);
-    char *end = NULL;
-    if (strncmp(line, name, length) != 0 || line[length] != ':') {
-        return -1;
-    }
-    long long kilobytes = strtoll(line + length + 1, &end, 10);
-    return end != line + length + 1 && kilobytes >= 0 ? kilobytes * 1024 : -1;
-}
-
-static void read_meminfo(int64_t *free_bytes, int64_t *total_bytes)
-{
-    char line[256];
-    FILE *f = fopen("/proc/meminfo", "re");
-    *free_bytes = *total_bytes = -1;
-    if (f == NULL) {
-        return;
-    }
-    while (fgets(line, sizeof line, f) != NULL) {
-        int64_t value = meminfo_bytes(line, "MemTotal");
-        *total_bytes = value >= 0 ? value : *total_bytes;
-        value = meminfo_bytes(line, "MemAvailable");
-        *free_bytes = value >= 0 ? value : *free_bytes;
-    }
-    (void)fclose(f);
-}
-
 static enum oz_status device_memory(struct oz_device *dev, int64_t *free_bytes,
                                     int64_t *total_bytes, struct oz_error *err)
 {
     OZ_TRY(need_hardware(dev, err));
-    read_meminfo(free_bytes, total_bytes);
+    oz_memory_read("", free_bytes, total_bytes);
     int64_t page = sysconf(_SC_PAGESIZE);
     if (*total_bytes < 0) {
         *total_bytes = sysconf(_SC_PHYS_PAGES) * page;
@@ -94,7 +66,7 @@ static enum oz_status device_alloc(struct oz_device *dev, size_t bytes, void **o
     if (*out == NULL) {
         int64_t free_bytes;
         int64_t total_bytes;
-        read_meminfo(&free_bytes, &total_bytes);
+        oz_memory_read("", &free_bytes, &total_bytes);
         return OZ_FAIL(err, OZ_ERR_NOMEM,
                        "Out of memory on %s: %zu bytes asked, %lld available of %lld.", dev->name,
                        bytes, (long long)free_bytes, (long long)total_bytes);

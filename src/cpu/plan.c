@@ -122,6 +122,7 @@ enum oz_status oz_cpu_plan_param(struct oz_device *dev, const struct oz_param *p
     answer->kernel = plan->kernel->name;
     answer->packed_bytes = oz_gemm_packed_bytes(plan->kernel->gemm, plan->stored,
                                                 param->weight.rows, param->weight.cols);
+    answer->band_rows = plan->kernel->gemm->nr;
     if (answer->packed_bytes == SIZE_MAX) {
         return OZ_FAIL(err, OZ_ERR_NOMEM, "%s: its packed size overflows.", name);
     }

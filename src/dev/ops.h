@@ -36,6 +36,7 @@
 
 #include "num/codec.h"
 #include "num/dtype.h"
+#include "quant/scheme.h"
 
 struct oz_device;
 
@@ -52,8 +53,10 @@ enum oz_scale_layout {
 /*
  * A format of activations: what a consumer asks of its producer (oz_linear_wants in ops/ops.h).
  * Consumers that share an input share it only when their specs are equal in every member.
- * F32, BF16: no scales. F8_E4M3, I8, F4: scale[0] has one entry for each `group_cols` columns of a
- * row (0: one for the row); scale[1] is a second level over the whole sequence.
+ * F32, BF16: no scales. F8_E4M3, I8, F4: scale[i] has one entry for each `group_cols` columns of a
+ * row. group_cols 0: of scale[0] one for the row; of scale[1], the second level, one for the whole
+ * sequence, written again in each of its rows, so that consumers need not know sequences. Static
+ * scales are in no plane: scale_count 0, and static_scale says it.
  */
 struct oz_act_spec {
     enum oz_dtype dtype;
@@ -116,12 +119,17 @@ struct oz_param_plan; /* a backend's choice for a parameter: kernels by class an
  * For convolutions the weight is a matrix [out, ((t * kh + y) * kw + x) * in + c], for embeddings
  * [vocab, width], for experts slices of [out, in], for vectors and norms [1, n] in F32.
  * `packed` is what the plan's kernels made of the weight; NULL where they read the planes.
+ * acts: what the weight's scheme wants of its input, for each of its activation modes (0 is its own);
+ * act_count 0: plain rows, in the format that the device's kernel likes best. The loader fills them
+ * (oz_param_set_acts in ops/param.h).
  */
 struct oz_param {
     const char *name; /* canonical; borrowed from the layer table; NULL: the parameter is absent */
     int32_t rank;
     int64_t shape[OZ_PARAM_MAX_RANK];
     struct oz_weight weight;
+    int32_t act_count; /* 0 to OZ_SCHEME_MODES */
+    struct oz_act_spec acts[OZ_SCHEME_MODES];
     const struct oz_param_plan *plan;
     void *packed;
 };
@@ -155,7 +163,7 @@ enum oz_fn {
  *   up != NULL:                    out = fn(y) * (x Wup^T + bup)
  *   residual != NULL:              residual += gate[row] * y in place (gate absent: += y); out is
  * NULL out may have any spec that its consumer wants. mode: which of the scheme's activation modes
- * (per-step W4A8 switching); 0 is the scheme's own.
+ * (per-step W4A8 switching); 0 is the scheme's own, and the only one of a weight without a second.
  */
 struct oz_linear_args {
     const struct oz_act *x; /* [m, k] */
@@ -481,7 +489,7 @@ enum oz_param_use { OZ_USE_LINEAR, OZ_USE_CONV, OZ_USE_EXPERTS, OZ_USE_EMBED, OZ
 
 struct oz_plan_request {
     enum oz_param_use use;
-    int32_t mode; /* of the scheme's activation modes; 0 is its own */
+    int32_t mode; /* of param->acts; 0 is the scheme's own. Beyond them: OZ_ERR_UNSUPPORTED */
     /* When given, gets each better kernel that declined, and why. */
     void (*report)(void *ctx, const char *kernel, const char *reason);
     void *report_ctx;
@@ -491,7 +499,23 @@ struct oz_plan_answer {
     const struct oz_param_plan *plan;
     const char *kernel; /* its name */
     size_t packed_bytes;
+    int32_t band_rows; /* pack_band takes bands that begin at multiples of it; 0: any */
     struct oz_act_spec wants;
+};
+
+/*
+ * A faster form of a codec's observe and encode, of rows as a file stores them: to the same bytes.
+ * src: [rows, w->cols] of the dtype that it was found for, `stride` elements apart; the rest as in
+ * num/codec.h. False: there is something here that it leaves to the codec (NaN, infinity, a short
+ * tail that it does not know); what it wrote is then undefined, and state as it was. Any thread.
+ */
+struct oz_encoder {
+    const char *name; /* oz_encode_<stored>_<codec>__<tier> */
+    bool (*observe)(const struct oz_weight *w, int64_t row0, const void *src, int64_t rows,
+                    int64_t stride,
+                    struct oz_encode_state *state); /* NULL: the codec has no pass */
+    bool (*encode)(struct oz_weight *w, int64_t slice, int64_t row0, const void *src, int64_t rows,
+                   int64_t stride, struct oz_encode_state *state);
 };
 
 /* What a running operator gets besides its arguments. */
@@ -522,11 +546,16 @@ struct oz_op_table {
                                              const struct oz_plan_request *request,
                                              struct oz_plan_answer *answer, struct oz_error *err);
     /* Packs rows [row0, row0 + rows) of a slice from `band` (host memory, the weight's codec) into
-     * param->packed, its final place. Bands may come in any order, whole scopes each. */
+     * param->packed, its final place. Bands may come in any order, whole scopes each, from multiples
+     * of the plan's band_rows. `band` has the whole weight's shape and is addressed as the whole
+     * would be; only the cells of those rows need be there. */
     OZ_MUST_USE enum oz_status (*pack_band)(struct oz_device *dev, struct oz_queue *queue,
                                             struct oz_param *param, int64_t slice, int64_t row0,
                                             int64_t rows, const struct oz_weight *band,
                                             struct oz_error *err);
+    /* How the host makes a codec's cells fast from elements of `stored`; NULL: as the codec does. */
+    const struct oz_encoder *(*find_encoder)(const struct oz_device *dev,
+                                             const struct oz_codec *codec, enum oz_dtype stored);
 
 #define OZ_OP_MEMBER(id, name, args) \
     OZ_MUST_USE enum oz_status (*name)(const struct oz_op_ctx *ctx, const args *a);

@@ -17,6 +17,11 @@ static int64_t find_tensor(const struct oz_ckpt *ckpt, const struct oz_layer *ro
 {
     int64_t index;
     if (oz_ckpt_find(ckpt, row->name, &index) != NULL) {
+        if (row->tied_to != NULL) {
+            oz_log(OZ_LOG_INFO, "load",
+                   "The config ties %s to %s, but the file has it: it is used.", row->name,
+                   row->tied_to);
+        }
         return index;
     }
     if (row->tied_to != NULL && oz_ckpt_find(ckpt, row->tied_to, &index) != NULL) {
@@ -191,6 +196,13 @@ enum oz_status oz_match_check(const struct oz_match *m, const char *where, struc
     size_t trouble = missing_names(m, names);
     append_names(&message, names, trouble,
                  trouble == 1 ? "tensor is missing" : "tensors are missing");
+    for (int32_t r = 0; r < m->table->count; r++) {
+        if (m->row_tensor[r] < 0 && !m->table->rows[r].optional &&
+            m->table->rows[r].role == OZ_ROLE_LM_HEAD) {
+            oz_buf_puts(&message, " If the head is the embedding, set \"tie_word_embeddings\" to "
+                                  "true in the config.");
+        }
+    }
     size_t n = unexpected_names(m, names);
     append_names(&message, names, n, n == 1 ? "tensor is unexpected" : "tensors are unexpected");
     trouble += n;

@@ -59,6 +59,39 @@ static int64_t resolve_cell(const struct oz_weight *w, int32_t cell)
     return cell == OZ_CELL_GROUP ? w->group_cols : cell;
 }
 
+static int64_t flat_cell(const struct oz_weight *w, const struct oz_plane_spec *spec)
+{
+    return resolve_cell(w, spec->flat_cells) * (spec->flat_times != 0 ? spec->flat_times : 1);
+}
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+int64_t oz_weight_scope_rows(const struct oz_weight *w)
+{
+    int64_t rows = w->codec->scope_rows;
+    if (rows > 0) {
+        return rows;
+    }
+    rows = 1; /* as many rows as fill whole blocks, of the largest kind */
+    for (int32_t i = 0; i < w->codec->plane_count; i++) {
+        const struct oz_plane_spec *spec = &w->codec->planes[i];
+        if (spec->flat_cells != 0 && w->cols > 0) {
+            int64_t cell = flat_cell(w, spec);
+            int64_t need = cell / common_divisor(cell, w->cols);
+            rows = need > rows ? need : rows;
+        }
+    }
+    return rows;
+}
+
 /* Low-rank factors are plain matrices beside the tiling. */
 static bool low_rank_shape(const struct oz_weight *w, enum oz_plane plane, int64_t *rows,
                            int64_t *cols)
@@ -97,6 +130,11 @@ enum oz_status oz_weight_plane_bytes(const struct oz_weight *w, enum oz_plane pl
     if (spec == NULL || w->cols % w->codec->col_multiple != 0) {
         return OZ_ERR_ARG;
     }
+    bool grouped = spec->cell_rows == OZ_CELL_GROUP || spec->cell_cols == OZ_CELL_GROUP ||
+                   spec->flat_cells == OZ_CELL_GROUP;
+    if (grouped && w->group_cols <= 0) {
+        return OZ_ERR_ARG;
+    }
     int64_t bits = spec->cell_bits;
     if (w->planes[plane].present && w->planes[plane].dtype != spec->dtype) {
         bits = oz_dtype_bits(w->planes[plane].dtype);
@@ -109,8 +147,8 @@ enum oz_status oz_weight_plane_bytes(const struct oz_weight *w, enum oz_plane pl
         if (__builtin_mul_overflow(w->rows, w->cols, &elements)) {
             return OZ_ERR_FORMAT;
         }
-        return plane_size(1, count_cells(elements, resolve_cell(w, spec->flat_cells)), bits,
-                          w->slices, bytes, row_bytes);
+        return plane_size(1, count_cells(elements, flat_cell(w, spec)), bits, w->slices, bytes,
+                          row_bytes);
     }
     return plane_size(count_cells(w->rows, resolve_cell(w, spec->cell_rows)),
                       count_cells(w->cols, resolve_cell(w, spec->cell_cols)), bits, w->slices,
@@ -140,7 +178,11 @@ enum oz_status oz_weight_bytes(const struct oz_weight *w, int64_t *bytes)
 struct oz_weight oz_weight_shape(const struct oz_codec *codec, int64_t slices, int64_t rows,
                                  int64_t cols)
 {
-    struct oz_weight w = {.codec = codec, .slices = slices, .rows = rows, .cols = cols};
+    struct oz_weight w = {.codec = codec,
+                          .slices = slices,
+                          .rows = rows,
+                          .cols = cols,
+                          .group_cols = codec->group_cols};
     for (int32_t i = 0; i < codec->plane_count; i++) {
         const struct oz_plane_spec *spec = &codec->planes[i];
         if (!spec->optional) {

@@ -66,7 +66,7 @@ enum oz_plane {
  * 1152 bits a Q4_K super-block. A last cell may be short in either direction; it still takes
  * cell_bits. Each row of cells is padded to a whole byte.
  * flat_cells != 0: one cell for each that many elements of the row-major slice, across rows
- * (bitsandbytes); then the plane is one row of cells.
+ * (bitsandbytes), times flat_times where that is not 0; then the plane is one row of cells.
  * fixed_elements > 0: the plane does not tile: it has that many elements (codebooks).
  */
 struct oz_plane_spec {
@@ -74,7 +74,7 @@ struct oz_plane_spec {
     enum oz_dtype
         dtype; /* of one cell; U8 for opaque super-blocks. A weight's view may say otherwise */
     int32_t cell_rows, cell_cols, cell_bits;
-    int32_t flat_cells;
+    int32_t flat_cells, flat_times;
     int32_t fixed_elements;
     bool optional;
 };
@@ -109,11 +109,13 @@ enum oz_exponent_rule {
     OZ_EXPONENT_CEIL,        /* ceil(log2(amax / max)) */
     OZ_EXPONENT_EVEN,        /* amax rounded to even in the element format first */
     OZ_EXPONENT_FLOOR,       /* floor(log2(amax)) - emax, OCP MX 1.0 */
-    OZ_EXPONENT_ALG2,
+    OZ_EXPONENT_ALG2, /* ceil(log2(amax / 7.25)), FP4 alone (oz_mx_rule_known in num/group.h) */
 };
 
 /* What an encoder is told, and what it learns in its passes over a slice. Caller's storage, one
- * for each thread; begin with oz_encode_state_init. */
+ * for each thread; begin with oz_encode_state_init. After the passes the threads' states are merged
+ * into one, begin() gets that, and every encode() a copy of it. States of several weights may be
+ * merged before begin(): then they share their slice-wide scales (one scale for a fused q, k, v). */
 struct oz_encode_state {
     enum oz_exponent_rule exponent_rule; /* in */
     bool keep_nonfinite;                 /* in: NaN and infinity are coded, not refused */
@@ -128,15 +130,22 @@ struct oz_encode_state {
  * A codec. Instances are constant and live for ever.
  *
  * scope_rows: how many consecutive rows share a scale and must be encoded in one call; 1 for row
- * and group scales, 128 for 128x128 blocks, OZ_CELL_ALL for whole-slice scales: then
- * observe_passes > 0, and each pass runs observe() over all bands before the next; begin() then
- * writes the slice-wide planes once, and encode() the rest.
+ * and group scales, 128 for 128x128 blocks, OZ_CELL_GROUP for blocks that run across rows (the
+ * number depends on the shape), OZ_CELL_ALL for whole-slice scales: then observe_passes > 0, and
+ * each pass runs observe() over all bands before the next; begin() then writes the slice-wide planes
+ * once, and encode() the rest. oz_weight_scope_rows says how many rows a band must be a multiple of
+ * in any case.
+ *
+ * What is not finite, where it is let through (keep_nonfinite): it takes no part in a scale, and
+ * decodes to NaN: alone where the element format has a NaN, else with all that share its smallest
+ * scale.
  */
 struct oz_codec {
     const char *name; /* "bf16", "mxfp4", "q4_k": lower case, unique */
     int32_t scope_rows;
     int32_t col_multiple; /* cols must be a multiple of it; 1 when short tails are defined */
     int32_t observe_passes;
+    int32_t group_cols; /* what oz_weight_shape gives the weight; 0 where the codec has none */
     int32_t plane_count;
     const struct oz_plane_spec *planes; /* [plane_count]; no side planes */
 
@@ -147,15 +156,16 @@ struct oz_codec {
     void (*decode)(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
                    int64_t count, float *dst);
 
-    /* Takes a band [rows, w->cols] f32 (`stride` elements between rows) of a slice into state.
-     * NULL without passes. OZ_ERR_FORMAT as encode. */
+    /* Takes a band [rows, w->cols] f32 (`stride` elements between rows) of a slice into state; of
+     * whole scopes, as encode. NULL without passes. OZ_ERR_FORMAT as encode. */
     OZ_MUST_USE enum oz_status (*observe)(const struct oz_weight *w, int64_t row0, const float *src,
                                           int64_t rows, int64_t stride,
                                           struct oz_encode_state *state);
     void (*begin)(struct oz_weight *w, int64_t slice, const struct oz_encode_state *state);
 
     /*
-     * Encodes a band: rows [row0, row0 + rows) of a slice from src [rows, w->cols] f32. row0 is a
+     * Encodes a band: rows [row0, row0 + rows) of a slice from src [rows, w->cols] f32. The planes
+     * that it writes have the codec's own dtypes (decode takes what the views say). row0 is a
      * multiple of scope_rows and the band holds whole scopes (the last may be short). Writes only
      * those rows' cells, so bands may run on several threads. OZ_ERR_FORMAT when a NaN or infinity
      * is met and keep_nonfinite is false (state says where; the band's cells are then undefined).
@@ -178,8 +188,8 @@ const struct oz_plane_spec *oz_codec_plane(const struct oz_codec *codec, enum oz
 /*
  * Bytes of one plane of all slices, rows of cells packed one after the other, and the bytes of one
  * row of cells, from the weight's codec, shape, group_cols, rank and the view's dtype (the data is
- * not looked at). OZ_ERR_ARG when the codec has no such plane or cols is no multiple of
- * col_multiple; OZ_ERR_FORMAT when the size overflows 63 bits.
+ * not looked at). OZ_ERR_ARG when the codec has no such plane, cols is no multiple of col_multiple
+ * or a plane goes by group_cols and that is not positive; OZ_ERR_FORMAT when the size overflows 63 bits.
  */
 OZ_MUST_USE enum oz_status oz_weight_plane_bytes(const struct oz_weight *w, enum oz_plane plane,
                                                  int64_t *bytes, int64_t *row_bytes);
@@ -187,7 +197,11 @@ OZ_MUST_USE enum oz_status oz_weight_plane_bytes(const struct oz_weight *w, enum
 /* Sum over the planes that are present: what the weight takes. Errors as above. */
 OZ_MUST_USE enum oz_status oz_weight_bytes(const struct oz_weight *w, int64_t *bytes);
 
-/* A weight with the codec's required planes marked present, and no data. */
+/* Bands of this weight, for observe and encode, are multiples of so many rows (the last may be
+ * short): the codec's scope_rows, resolved for the shape; at least 1. */
+int64_t oz_weight_scope_rows(const struct oz_weight *w);
+
+/* A weight with the codec's required planes marked present and its group_cols, and no data. */
 struct oz_weight oz_weight_shape(const struct oz_codec *codec, int64_t slices, int64_t rows,
                                  int64_t cols);
 

@@ -28,6 +28,10 @@ struct oz_trace;
 typedef void (*oz_exec_dump_fn)(void *ctx, enum oz_op op, const char *label,
                                 const struct oz_act *out);
 
+/* Asked before each operator (RUN only), from the thread that runs the forward: true to stop, which
+ * makes the exec's status OZ_ERR_CANCELLED. Must be cheap. */
+typedef bool (*oz_exec_stop_fn)(void *ctx);
+
 struct oz_exec {
     struct oz_device *dev;
     struct oz_queue *queue;
@@ -39,6 +43,8 @@ struct oz_exec {
     struct oz_trace *trace; /* NULL: none */
     oz_exec_dump_fn dump;   /* NULL: none */
     void *dump_ctx;
+    oz_exec_stop_fn stop; /* NULL: none */
+    void *stop_ctx;
 };
 
 /* Starts an exec in caller's storage. */

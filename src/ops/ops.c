@@ -52,6 +52,11 @@ static bool begin(struct oz_exec *x, enum oz_op op, const void *args, const char
         oz_exec_reset(x, c->mark);
         return false;
     }
+    if (x->stop != NULL && x->stop(x->stop_ctx)) {
+        oz_exec_reset(x, c->mark);
+        oz_exec_fail(x, OZ_ERR_CANCELLED, "Interrupted; nothing was written.");
+        return false;
+    }
     c->ctx = (struct oz_op_ctx){
         .dev = x->dev, .queue = x->queue, .scratch = scratch, .scratch_bytes = bytes};
     c->start = oz_clock_seconds();
@@ -119,7 +124,8 @@ DISPATCH(oz_op_sample, OZ_OP_SAMPLE, sample, struct oz_sample_args, oz_check_sam
 struct oz_act_spec oz_linear_wants(const struct oz_exec *x, const struct oz_linear *w, int32_t mode)
 {
     struct oz_plan_answer answer = {.wants = oz_act_spec_f32()};
-    const struct oz_plan_request request = {.use = OZ_USE_LINEAR, .mode = mode};
+    const struct oz_plan_request request = {.use = OZ_USE_LINEAR,
+                                            .mode = oz_param_mode(&w->w, mode)};
     if (w->w.weight.codec != NULL &&
         x->dev->ops->plan_param(x->dev, &w->w, &request, &answer, NULL) != OZ_OK) {
         return oz_act_spec_f32();

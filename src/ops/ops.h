@@ -29,7 +29,7 @@ void oz_op_sample(struct oz_exec *x, const struct oz_sample_args *a);
 /* "linear"; "?" outside the enum. */
 const char *oz_op_name(enum oz_op op);
 
-/* What a linear wants of its input in a mode; f32 when the device has no plan for it yet. */
+/* What a linear wants of its input in a mode (a weight without a second mode has one); f32 when the device has no plan for it yet. */
 struct oz_act_spec oz_linear_wants(const struct oz_exec *x, const struct oz_linear *w,
                                    int32_t mode);
 

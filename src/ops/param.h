@@ -17,6 +17,28 @@ static inline bool oz_param_exists(const struct oz_param *p)
     return p != NULL && p->name != NULL;
 }
 
+/*
+ * The spec of an activation mode: element type, scale planes, groups (src/quant/scheme.h, num/act.h).
+ * rule: of MX exponents; others ignore it. smooth: device f32 [cols] that the rows are divided by
+ * first, or NULL. static_scale: device f32 [1], for OZ_ACT_FP8_STATIC only, which needs it.
+ */
+struct oz_act_spec oz_act_spec_of(enum oz_act_mode mode, enum oz_exponent_rule rule,
+                                  const float *smooth, const float *static_scale);
+
+/*
+ * Sets param->acts from a scheme and the side planes (smoothing, static scale) of param->weight:
+ * once when it is planned, and again when the planes have data. An unloaded static scale is a
+ * pointer that must not be followed. OZ_ERR_UNSUPPORTED: a static mode without a scale in the file.
+ */
+OZ_MUST_USE enum oz_status oz_param_set_acts(struct oz_param *p, const struct oz_scheme *scheme,
+                                             struct oz_error *err);
+
+/* The mode of this weight when the forward runs in `mode`: a weight without a second has one. */
+static inline int32_t oz_param_mode(const struct oz_param *p, int32_t mode)
+{
+    return mode < p->act_count ? mode : 0;
+}
+
 static inline const struct oz_param *oz_param_or_null(const struct oz_param *p)
 {
     return oz_param_exists(p) ? p : NULL;

@@ -16,8 +16,9 @@ enum oz_status oz_batch_init(struct oz_batch *b, const struct oz_pipeline *p, in
                            .max_image_rows = max_image_rows,
                            .max_text_rows = max_text_rows};
     b->members = oz_alloc_zero((size_t)capacity, sizeof *b->members);
-    b->host = oz_alloc_zero(2 * offsets + (size_t)max_image_rows + (size_t)max_text_rows,
-                            sizeof *b->host);
+    b->host =
+        oz_alloc_zero(2 * offsets + (size_t)max_image_rows + (size_t)max_text_rows + 4 * branches,
+                      sizeof *b->host);
     b->factors = oz_alloc_zero(2 * (size_t)capacity, sizeof *b->factors);
     if (b->members == NULL || b->host == NULL || b->factors == NULL) {
         oz_batch_deinit(b);
@@ -27,6 +28,7 @@ enum oz_status oz_batch_init(struct oz_batch *b, const struct oz_pipeline *p, in
     b->text_offsets = b->image_offsets + offsets;
     b->image_mod = b->text_offsets + offsets;
     b->text_mod = b->image_mod + max_image_rows;
+    b->part_offsets = b->text_mod + max_text_rows;
     return OZ_OK;
 }
 
@@ -98,6 +100,10 @@ static void lay_out(struct oz_exec *x, struct oz_batch *b, struct oz_arena *plan
     b->device_image_mod = push(x, plan, (size_t)image_rows * sizeof(int32_t));
     b->device_text_mod = push(x, plan, (size_t)text_rows * sizeof(int32_t));
     b->device_factors = push(x, plan, 2 * (size_t)b->count * sizeof(float));
+    b->device_part_offsets =
+        b->pipeline->fallback_step_count > 0
+            ? push(x, plan, 4 * (size_t)image->count * sizeof(*b->device_part_offsets))
+            : NULL;
     b->text_states = push_act(x, plan, text_rows, c->text_dim);
     b->image_cos = push_act(x, plan, image_rows, pairs);
     b->image_sin = push_act(x, plan, image_rows, pairs);
@@ -204,6 +210,116 @@ static void advance(struct oz_exec *x, struct oz_batch *b, int32_t member, int32
     }
 }
 
+/* ---- parts of the batch, by activation mode ---- */
+
+/* Branches [first, first + count) in one mode. `room`: entries of part_offsets that are taken. */
+struct part {
+    int32_t first, count, mode, room;
+};
+
+static int32_t mode_of(const struct oz_pipeline *p, int32_t step)
+{
+    for (int32_t i = 0; i < p->fallback_step_count; i++) {
+        if (p->fallback_steps[i] == step) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A part's offsets, which begin at 0, on both sides. */
+static struct oz_ragged part_ragged(struct oz_exec *x, struct oz_batch *b, struct part *part,
+                                    const int32_t *offsets)
+{
+    int32_t *host = b->part_offsets + part->room;
+    int32_t *device = b->device_part_offsets + part->room;
+    for (int32_t i = 0; i <= part->count; i++) {
+        host[i] = offsets[part->first + i] - offsets[part->first];
+    }
+    part->room += part->count + 1;
+    oz_exec_upload(x, device, host, ((size_t)part->count + 1) * sizeof *host);
+    return (struct oz_ragged){.count = part->count, .offsets = host, .device_offsets = device};
+}
+
+/* The forward of a part. What a sequence gets does not depend on the cut (row independence). */
+static void forward_part(struct oz_exec *x, struct oz_batch *b, struct part *part,
+                         const struct oz_act *latents, const struct oz_act *velocities)
+{
+    struct oz_qwen_image_batch f = b->forward;
+    int32_t image = b->image_offsets[part->first];
+    int32_t text = b->text_offsets[part->first];
+    f.mode = part->mode;
+    f.image = part_ragged(x, b, part, b->image_offsets);
+    f.text = part_ragged(x, b, part, b->text_offsets);
+    int64_t image_rows = f.image.offsets[f.image.count];
+    int64_t text_rows = f.text.offsets[f.text.count];
+    struct oz_act in = oz_act_rows(latents, image, image_rows);
+    struct oz_act out = oz_act_rows(velocities, image, image_rows);
+    struct oz_act states = oz_act_rows(f.text_states, text, text_rows);
+    struct oz_act image_cos = oz_act_rows(f.image_cos, image, image_rows);
+    struct oz_act image_sin = oz_act_rows(f.image_sin, image, image_rows);
+    struct oz_act text_cos = oz_act_rows(f.text_cos, text, text_rows);
+    struct oz_act text_sin = oz_act_rows(f.text_sin, text, text_rows);
+    f.latents = &in;
+    f.text_states = &states;
+    f.image_cos = &image_cos;
+    f.image_sin = &image_sin;
+    f.text_cos = &text_cos;
+    f.text_sin = &text_sin;
+    f.image_mod += image;
+    f.text_mod += text;
+    oz_qwen_image_forward(x, &b->pipeline->transformer, &f, &out);
+}
+
+/* Measures every part that some step may cut, in both modes: scratch need not grow with the rows. */
+static void measure_parts(struct oz_exec *x, struct oz_batch *b, const struct oz_act *latents,
+                          const struct oz_act *velocities)
+{
+    int32_t first = 0;
+    for (int32_t i = 0; i < b->count; i++) {
+        int32_t count = 0;
+        for (int32_t j = i; j < b->count; j++) {
+            count += b->members[j]->branches;
+            for (int32_t mode = 0; mode < 2; mode++) {
+                struct part part = {.first = first, .count = count, .mode = mode};
+                forward_part(x, b, &part, latents, velocities);
+            }
+        }
+        first += b->members[i]->branches;
+    }
+}
+
+/* Neighbours in the same mode go together. */
+static void forward_by_mode(struct oz_exec *x, struct oz_batch *b, const struct oz_act *latents,
+                            const struct oz_act *velocities)
+{
+    struct part part = {0};
+    for (int32_t i = 0; i < b->count; i++) {
+        int32_t next = i + 1 < b->count ? mode_of(b->pipeline, b->members[i + 1]->step) : -1;
+        part.mode = mode_of(b->pipeline, b->members[i]->step);
+        part.count += b->members[i]->branches;
+        if (next != part.mode) {
+            forward_part(x, b, &part, latents, velocities);
+            part.first += part.count;
+            part.count = 0;
+        }
+    }
+}
+
+static void forward(struct oz_exec *x, struct oz_batch *b, const struct oz_act *latents,
+                    struct oz_act *velocities)
+{
+    if (b->pipeline->fallback_step_count == 0) {
+        b->forward.latents = latents;
+        oz_qwen_image_forward(x, &b->pipeline->transformer, &b->forward, velocities);
+        b->forward.latents = NULL;
+    } else if (x->mode == OZ_EXEC_MEASURE) {
+        measure_parts(x, b, latents, velocities);
+    } else {
+        forward_by_mode(x, b, latents, velocities);
+    }
+}
+
 void oz_batch_step(struct oz_exec *x, struct oz_batch *b)
 {
     const struct oz_pipeline *p = b->pipeline;
@@ -220,14 +336,12 @@ void oz_batch_step(struct oz_exec *x, struct oz_batch *b)
             copy_rows(x, &latents, b->image_offsets[branch], &b->members[i]->latents);
         }
     }
-    b->forward.latents = &latents;
-    oz_qwen_image_forward(x, &p->transformer, &b->forward, &velocities);
+    forward(x, b, &latents, &velocities);
     x->label = "step";
     branch = 0;
     for (int32_t i = 0; i < b->count; i++) {
         advance(x, b, i, branch, &velocities);
         branch += b->members[i]->branches;
     }
-    b->forward.latents = NULL;
     oz_exec_reset(x, mark);
 }

@@ -1,6 +1,7 @@
 /*
  * pipe/batch.h: the ragged batch: sequences of different sizes at different steps, one forward for
- * all. What they need together (text states, positions, indices) is copied into the plan arena when
+ * all; where a scheme has another activation mode in some steps, one for each stretch of members that
+ * are in the same mode. What they need together (text states, positions, indices) is copied into the plan arena when
  * the composition changes; between changes a step allocates nothing.
  */
 #ifndef OZ_PIPE_BATCH_H
@@ -34,12 +35,14 @@ struct oz_batch {
     int32_t *host;                         /* one allocation for the host arrays below */
     int32_t *image_offsets, *text_offsets; /* [2 capacity + 1] */
     int32_t *image_mod, *text_mod;         /* [rows of the largest composition] */
+    int32_t *part_offsets;                 /* [8 capacity]: offsets of parts, from 0 */
     float *factors;                        /* [2 capacity] */
     int64_t max_image_rows, max_text_rows;
 
     struct oz_qwen_image_batch forward; /* views of device memory */
     struct oz_act text_states, image_cos, image_sin, text_cos, text_sin;
     int32_t *device_image_mod, *device_text_mod;
+    int32_t *device_part_offsets; /* as part_offsets; NULL without fallback steps */
     float *device_factors;
 };
 

@@ -35,9 +35,26 @@ struct run {
     struct oz_arena step, plan;
     size_t plan_mark; /* the composition's part begins here */
     float *device_timesteps, *channel_scale, *channel_shift;
-    void *text_host; /* staging of the text encoder's inputs */
+    void *text_host;         /* staging of the text encoder's inputs */
+    struct oz_progress told; /* what was reported last */
+    double told_s;           /* and when */
     float **pictures;
 };
+
+#define ASK_SECONDS 0.1 /* between two questions within a step */
+
+/* A step of a large picture takes minutes: whoever watches is asked within it, too, with the figures
+ * as they were. */
+static bool wants_stop(void *ctx)
+{
+    struct run *r = ctx;
+    double now = oz_clock_seconds();
+    if (r->args->progress == NULL || now - r->told_s < ASK_SECONDS) {
+        return false;
+    }
+    r->told_s = now;
+    return r->args->progress(r->args->progress_ctx, &r->told) != 0;
+}
 
 static struct oz_exec begin(struct run *r, enum oz_exec_mode mode, struct oz_arena *step)
 {
@@ -47,6 +64,8 @@ static struct oz_exec begin(struct run *r, enum oz_exec_mode mode, struct oz_are
         x.trace = r->args->trace;
         x.dump = r->args->dump;
         x.dump_ctx = r->args->dump_ctx;
+        x.stop = wants_stop;
+        x.stop_ctx = r;
     }
     return x;
 }
@@ -59,12 +78,17 @@ static enum oz_status finish(struct run *r, struct oz_exec *x)
     return x->status;
 }
 
-static enum oz_status report(const struct run *r, enum oz_stage stage, int32_t picture,
-                             int64_t done, int64_t total)
+static enum oz_status report(struct run *r, enum oz_stage stage, int32_t picture, int64_t done,
+                             int64_t total)
 {
-    struct oz_progress p = {
-        .struct_size = sizeof p, .stage = stage, .picture = picture, .done = done, .total = total};
-    if (r->args->progress != NULL && r->args->progress(r->args->progress_ctx, &p) != 0) {
+    OZ_TRY(oz_pipeline_check_files(r->p, r->err)); /* what was computed came from whole files */
+    r->told = (struct oz_progress){.struct_size = sizeof r->told,
+                                   .stage = stage,
+                                   .picture = picture,
+                                   .done = done,
+                                   .total = total};
+    r->told_s = oz_clock_seconds();
+    if (r->args->progress != NULL && r->args->progress(r->args->progress_ctx, &r->told) != 0) {
         return OZ_FAIL(r->err, OZ_ERR_CANCELLED, "Interrupted; nothing was written.");
     }
     return OZ_OK;
@@ -307,6 +331,12 @@ static size_t most(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* A finished picture, f32. */
+static size_t picture_bytes(const struct oz_task *t)
+{
+    return 3 * (size_t)t->width * (size_t)t->height * sizeof(float);
+}
+
 /* Step bytes of text, modulation and decoding. */
 static enum oz_status measure_stages(struct run *r, size_t *bytes)
 {
@@ -420,18 +450,9 @@ static enum oz_status check_memory(const struct run *r, const struct oz_run_byte
 {
     int64_t free_bytes;
     int64_t total_bytes;
-    size_t pictures = 0; /* as floats, and the pixels of one more */
-    size_t largest = 0;
-    for (int32_t i = 0; i < r->count; i++) {
-        const struct oz_task *t = &r->sequences[i].task;
-        size_t one = 3 * (size_t)t->width * (size_t)t->height * sizeof(float);
-        pictures += one;
-        largest = most(largest, one);
-    }
-    pictures += largest;
     OZ_TRY(r->dev->memory(r->dev, &free_bytes, &total_bytes, r->err));
     size_t device = bytes->step + bytes->plan + bytes->sequences;
-    size_t need = device + (r->dev->host_memory ? pictures : 0);
+    size_t need = device + (r->dev->host_memory ? bytes->pictures : 0);
     if (free_bytes < 0 || need <= (size_t)free_bytes) {
         return OZ_OK;
     }
@@ -443,21 +464,34 @@ static enum oz_status check_memory(const struct run *r, const struct oz_run_byte
                    (long long)free_bytes, (long long)total_bytes);
 }
 
-/* Says first what everything takes, then takes it. */
-static enum oz_status reserve(struct run *r)
+/* What everything takes, from shapes alone. */
+static enum oz_status measure(struct run *r, struct oz_run_bytes *bytes)
 {
-    struct oz_run_bytes bytes = {0};
     struct oz_arena fixed;
+    size_t largest = 0;
+    *bytes = (struct oz_run_bytes){0};
     oz_arena_init_measure(&fixed, "plan");
     if (lay_out_plan(r, &fixed) != OZ_OK) {
         return OZ_FAIL_NOMEM(r->err, "the plan");
     }
     for (int32_t i = 0; i < r->count; i++) {
         sketch(r, &r->sequences[i]);
+        size_t picture = picture_bytes(&r->sequences[i].task);
+        bytes->pictures += picture;
+        largest = most(largest, picture);
     }
-    OZ_TRY(measure_stages(r, &bytes.step));
-    OZ_TRY(measure_compositions(r, &bytes));
-    bytes.plan += fixed.used_bytes;
+    OZ_TRY(measure_stages(r, &bytes->step));
+    OZ_TRY(measure_compositions(r, bytes));
+    bytes->plan += fixed.used_bytes;
+    bytes->pictures += largest; /* the pixels of the one that is being decoded */
+    return OZ_OK;
+}
+
+/* Says first what everything takes, then takes it. */
+static enum oz_status reserve(struct run *r)
+{
+    struct oz_run_bytes bytes;
+    OZ_TRY(measure(r, &bytes));
     r->stats->measured = bytes;
     OZ_TRY(check_memory(r, &bytes));
     OZ_TRY(r->dev->alloc(r->dev, bytes.step, &r->step_memory, r->err));
@@ -588,6 +622,26 @@ static void clean_up(struct run *r, enum oz_status status)
     oz_free(r->sequences);
 }
 
+enum oz_status oz_run_measure(const struct oz_run *args, const struct oz_task *tasks, int32_t count,
+                              struct oz_run_bytes *bytes, struct oz_error *err)
+{
+    struct oz_run_stats stats = {0};
+    struct run r = {.args = args,
+                    .p = args->pipeline,
+                    .dev = args->pipeline->dev,
+                    .err = err,
+                    .stats = &stats,
+                    .count = count,
+                    .max_batch = args->max_batch < count ? args->max_batch : count};
+    *bytes = (struct oz_run_bytes){0};
+    enum oz_status status = start(&r, tasks);
+    if (status == OZ_OK) {
+        status = measure(&r, bytes);
+    }
+    clean_up(&r, OZ_OK);
+    return status;
+}
+
 enum oz_status oz_run_generate(const struct oz_run *args, const struct oz_task *tasks,
                                int32_t count, float **pictures, struct oz_run_stats *stats,
                                struct oz_error *err)
@@ -601,7 +655,9 @@ enum oz_status oz_run_generate(const struct oz_run *args, const struct oz_task *
                     .stats = stats,
                     .count = count,
                     .max_batch = args->max_batch < count ? args->max_batch : count,
-                    .pictures = pictures};
+                    .pictures = pictures,
+                    .told = {.struct_size = sizeof r.told, .stage = OZ_STAGE_TEXT, .picture = -1}};
+    r.told_s = oz_clock_seconds();
     enum oz_status status = start(&r, tasks);
     if (status == OZ_OK) {
         status = run_all(&r);

@@ -19,6 +19,7 @@ struct oz_run_bytes {
     size_t step;      /* scratch: the largest of text, modulation, any composition, decoding */
     size_t plan;      /* modulation table and the largest composition */
     size_t sequences; /* the most that is joined at once */
+    size_t pictures;  /* host: all finished pictures as f32, and the pixels of one more */
 };
 
 struct oz_run_stats {
@@ -54,5 +55,13 @@ struct oz_run {
 OZ_MUST_USE enum oz_status oz_run_generate(const struct oz_run *run, const struct oz_task *tasks,
                                            int32_t count, float **pictures,
                                            struct oz_run_stats *stats, struct oz_error *err);
+
+/*
+ * What oz_run_generate would take for these tasks, from shapes alone: the pipeline has been planned
+ * (oz_pipeline_plan) or loaded, and its device may be plan-only. OZ_ERR_NOMEM, OZ_ERR_ARG.
+ */
+OZ_MUST_USE enum oz_status oz_run_measure(const struct oz_run *run, const struct oz_task *tasks,
+                                          int32_t count, struct oz_run_bytes *bytes,
+                                          struct oz_error *err);
 
 #endif

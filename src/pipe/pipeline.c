@@ -213,9 +213,11 @@ static enum oz_status build_vae(struct oz_pipeline *p, struct oz_component *c,
 }
 
 static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id id,
-                                     struct oz_error *err)
+                                     const struct oz_pipeline_options *o, struct oz_error *err)
 {
     struct oz_component *c = &p->components[id];
+    bool replaced =
+        id == OZ_COMPONENT_TRANSFORMER && o->transformer != NULL && o->transformer[0] != 0;
     struct oz_json *json = NULL;
     char *path = NULL;
     c->name = kinds[id].name;
@@ -226,7 +228,8 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
     }
     enum oz_status status = read_json(c->folder, "config.json", &path, &json, err);
     if (status == OZ_OK) {
-        status = oz_ckpt_open(&c->ckpt, c->folder, kinds[id].stems, err);
+        const char *from = replaced ? o->transformer : c->folder;
+        status = oz_ckpt_open_limited(&c->ckpt, from, kinds[id].stems, o->max_header_bytes, err);
     }
     if (status == OZ_OK) {
         switch (id) {
@@ -291,20 +294,23 @@ static enum oz_status check_fit(const struct oz_pipeline *p, struct oz_error *er
     return OZ_OK;
 }
 
-static enum oz_status open_all(struct oz_pipeline *p, struct oz_error *err)
+static enum oz_status open_all(struct oz_pipeline *p, const struct oz_pipeline_options *o,
+                               struct oz_error *err)
 {
     OZ_TRY(read_index(p->path, err));
     OZ_TRY(open_scheduler(p, err));
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
-        OZ_TRY(open_component(p, (enum oz_component_id)i, err));
+        OZ_TRY(open_component(p, (enum oz_component_id)i, o, err));
     }
     OZ_TRY(open_tokenizer(p, err));
     OZ_TRY(check_fit(p, err));
     return read_defaults(p, err); /* last: what is allowed depends on the components */
 }
 
-enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder, struct oz_error *err)
+enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder,
+                                const struct oz_pipeline_options *options, struct oz_error *err)
 {
+    static const struct oz_pipeline_options none;
     *out = NULL;
     struct oz_pipeline *p = oz_alloc_zero(1, sizeof *p);
     if (p == NULL) {
@@ -312,7 +318,8 @@ enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder, st
     }
     p->class_name = "QwenImagePipeline";
     p->path = oz_strdup(folder);
-    enum oz_status status = p->path != NULL ? open_all(p, err) : OZ_FAIL_NOMEM(err, folder);
+    enum oz_status status = p->path != NULL ? open_all(p, options != NULL ? options : &none, err)
+                                            : OZ_FAIL_NOMEM(err, folder);
     if (status != OZ_OK) {
         oz_pipeline_close(&p);
         return status;
@@ -369,19 +376,37 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
     return OZ_OK;
 }
 
-enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz_progress_fn fn,
-                                void *ctx, struct oz_error *err)
+enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_device *dev, size_t *model_bytes,
+                                struct oz_error *err)
 {
     struct oz_arena measure;
     OZ_TRY(oz_pipeline_check(p, err));
     p->dev = dev;
     oz_arena_init_measure(&measure, "model");
     OZ_TRY(load_all(p, &measure, NULL, NULL, err));
-    if (measure.used_bytes > 0) {
-        OZ_TRY(dev->alloc(dev, measure.used_bytes, &p->model_memory, err));
+    *model_bytes = measure.used_bytes;
+    return OZ_OK;
+}
+
+enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz_progress_fn fn,
+                                void *ctx, struct oz_error *err)
+{
+    size_t bytes;
+    OZ_TRY(oz_pipeline_plan(p, dev, &bytes, err));
+    if (bytes > 0) {
+        OZ_TRY(dev->alloc(dev, bytes, &p->model_memory, err));
     }
-    oz_arena_init_view(&p->model, "model", p->model_memory, measure.used_bytes, dev->host_memory);
-    return load_all(p, &p->model, fn, ctx, err);
+    oz_arena_init_view(&p->model, "model", p->model_memory, bytes, dev->host_memory);
+    OZ_TRY(load_all(p, &p->model, fn, ctx, err));
+    return oz_pipeline_check_files(p, err);
+}
+
+enum oz_status oz_pipeline_check_files(const struct oz_pipeline *p, struct oz_error *err)
+{
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        OZ_TRY(oz_ckpt_check(p->components[i].ckpt, err));
+    }
+    return OZ_OK;
 }
 
 void oz_pipeline_close(struct oz_pipeline **pipeline)
@@ -393,6 +418,7 @@ void oz_pipeline_close(struct oz_pipeline **pipeline)
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
         oz_match_destroy(&c->match);
+        oz_arena_deinit(&c->assign_memory);
         oz_arena_deinit(&c->host);
         oz_ckpt_close(&c->ckpt);
         oz_free(c->folder);

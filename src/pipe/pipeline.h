@@ -16,6 +16,7 @@
 #include "model/qwen_image/qwen_image.h"
 #include "model/qwen_vae/qwen_vae.h"
 #include "pipe/sched_flow.h"
+#include "quant/assign.h"
 #include "quant/layer.h"
 #include "text/tokenizer.h"
 
@@ -34,6 +35,8 @@ struct oz_component {
     struct oz_arena host; /* rows, strings, block lists */
     struct oz_layer_table table;
     struct oz_match *match;
+    struct oz_arena assign_memory;
+    struct oz_assignment assignment; /* zero until oz_pipeline_assign */
     struct oz_load_stats loaded;
 };
 
@@ -53,6 +56,10 @@ struct oz_pipeline {
     struct oz_qwen25_vl text_encoder;
     struct oz_qwen_image transformer;
     struct oz_qwen_vae vae;
+    /* Steps of the denoising loop (0-based, ascending) in which the transformer's linears take their
+     * second activation mode; borrowed from the assignment. */
+    const int32_t *fallback_steps;
+    int32_t fallback_step_count;
     struct oz_device *dev; /* borrowed; NULL until loaded */
     void *model_memory;
     struct oz_arena model;
@@ -61,19 +68,37 @@ struct oz_pipeline {
 /* Pixels of a picture's side for each token: VAE scale times patch. */
 int32_t oz_pipeline_size_multiple(const struct oz_pipeline *p);
 
+/* How to open one. */
+struct oz_pipeline_options {
+    int64_t max_header_bytes; /* of a checkpoint's file; 0: OZ_CKPT_MAX_HEADER_BYTES */
+    const char *transformer;  /* a checkpoint in place of the folder's own; NULL: none */
+};
+
 /* Opens the model in a folder: configs, headers, tables, matches. Tensors that do not fit are no
- * failure yet. OZ_ERR_NO_MODEL, OZ_ERR_FORMAT, OZ_ERR_UNSUPPORTED, OZ_ERR_IO, OZ_ERR_NOMEM. */
+ * failure yet. `options` may be NULL. OZ_ERR_NO_MODEL, OZ_ERR_FORMAT, OZ_ERR_UNSUPPORTED, OZ_ERR_IO,
+ * OZ_ERR_NOMEM. */
 OZ_MUST_USE enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder,
+                                            const struct oz_pipeline_options *options,
                                             struct oz_error *err);
 
 /* OZ_ERR_FORMAT unless every tensor of every component is accounted for; names all that are not. */
 OZ_MUST_USE enum oz_status oz_pipeline_check(const struct oz_pipeline *p, struct oz_error *err);
+
+/* Checks that, and gives every parameter its codec and kernel for `dev` (which may be plan-only, and
+ * must outlive the pipeline) without reading a weight. *model_bytes: what a load will take of the
+ * model arena, exactly. */
+OZ_MUST_USE enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_device *dev,
+                                            size_t *model_bytes, struct oz_error *err);
 
 /* Checks that, and makes the parameters resident on `dev`, which must
  * outlive the pipeline. */
 OZ_MUST_USE enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev,
                                             oz_progress_fn progress, void *progress_ctx,
                                             struct oz_error *err);
+
+/* OZ_ERR_IO when a file of the model is not what was opened any more (ckpt/table.h). */
+OZ_MUST_USE enum oz_status oz_pipeline_check_files(const struct oz_pipeline *p,
+                                                   struct oz_error *err);
 
 void oz_pipeline_close(struct oz_pipeline **p);
 

@@ -74,7 +74,7 @@ static void length_of_the_header(void **state)
     write_file("a.safetensors", empty, 2, 16U << 20, 0);
     is_refused(path, OZ_ERR_FORMAT, "is the download complete?");
     write_file("a.safetensors", empty, 2, (16U << 20) + 1, 0);
-    is_refused(path, OZ_ERR_FORMAT, "at most 16777216 are read");
+    is_refused(path, OZ_ERR_FORMAT, "at most 16777216 are read. Not a safetensors file?");
     write_file("a.safetensors", empty, 2, UINT64_MAX, 0);
     is_refused(path, OZ_ERR_FORMAT, "claims a header of 18446744073709551615 bytes");
     write_file("a.safetensors", empty, 2, UINT64_C(1) << 63, 0);
@@ -84,6 +84,31 @@ static void length_of_the_header(void **state)
     write_file("a.safetensors", empty, 2, 1, 0);
     is_refused(path, OZ_ERR_FORMAT, "does not begin with '{'");
     assert_non_null(strstr(err.message, "a.safetensors"));
+}
+
+/* The limit can be moved; a header that is really there is worth saying so. */
+static void another_limit(void **state)
+{
+    struct oz_ckpt *c;
+    const char *path = scratch_path("limit.safetensors");
+    put("limit.safetensors", "{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
+    assert_int_equal(oz_ckpt_open_limited(&c, path, NULL, 53, &err), OZ_OK);
+    oz_ckpt_close(&c);
+    assert_int_equal(oz_ckpt_open_limited(&c, path, NULL, 52, &err), OZ_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "a header of 53 bytes; at most 52 are read. If you trust"));
+    assert_non_null(strstr(err.message, "--max-header-bytes"));
+    assert_null(c);
+    /* 17 MiB of blanks, as some writers pad. */
+    size_t bytes = 17U << 20;
+    char *header = malloc(bytes);
+    assert_non_null(header);
+    memset(header, ' ', bytes);
+    memcpy(header, "{}", 2);
+    write_file("limit.safetensors", header, bytes, bytes, 0);
+    free(header);
+    is_refused(path, OZ_ERR_FORMAT, "raise max_header_bytes");
+    assert_int_equal(oz_ckpt_open_limited(&c, path, NULL, 18 << 20, &err), OZ_OK);
+    oz_ckpt_close(&c);
 }
 
 static void other_kinds_of_files(void **state)
@@ -96,6 +121,10 @@ static void other_kinds_of_files(void **state)
     is_refused(path, OZ_ERR_UNSUPPORTED, "is a GGUF file");
     scratch_write("b.safetensors", "PK\3\4\0\0\0\0\0\0", 10);
     is_refused(path, OZ_ERR_UNSUPPORTED, "pickles can run code");
+    scratch_write("b.safetensors", "\x80\x02}q", 4);
+    is_refused(path, OZ_ERR_UNSUPPORTED, "is a Python pickle");
+    scratch_text("b.safetensors", "<!DOCTYPE html><html>");
+    is_refused(path, OZ_ERR_FORMAT, "is a web page");
     is_refused(scratch_path("none.safetensors"), OZ_ERR_IO, "No such file");
     scratch_folder("nothing");
     is_refused(scratch_path("nothing"), OZ_ERR_IO, "holds no checkpoint");
@@ -484,12 +513,13 @@ static void index_and_shards_disagree(void **state)
     shards("{\"weight_map\":{\"a\":\"" SHARD_1 "\",\"b\":\"" SHARD_2 "\",\"mtp.0.w\":\"" SHARD_2
            "\",\"mtp.1.w\":\"" SHARD_2 "\"}}");
     is_refused(scratch_path("s"), OZ_ERR_FORMAT,
-               "Not in the shard that the index names: mtp.{0..1}.w.");
+               "Not in the shard that the index names: mtp.{0..1}.w (the first: " SHARD_2 ").");
     shards(MAP(SHARD_1, SHARD_2));
     put("s/" SHARD_2, "{" T("b", "U8", "[4]", "0", "4") "," T("c", "U8", "[1]", "4", "5") "}", 5);
     is_refused(scratch_path("s"), OZ_ERR_FORMAT, "In a shard but not in the index: c.");
     shards(MAP(SHARD_2, SHARD_1)); /* each in the other one */
-    is_refused(scratch_path("s"), OZ_ERR_FORMAT, "Not in the shard that the index names: a, b.");
+    is_refused(scratch_path("s"), OZ_ERR_FORMAT,
+               "Not in the shard that the index names: a, b (the first: " SHARD_2 ").");
     shards(MAP(SHARD_1, SHARD_2));
     put("s/" SHARD_2, "{" T("a", "U8", "[4]", "0", "4") "," T("b", "U8", "[1]", "4", "5") "}", 5);
     is_refused(scratch_path("s"), OZ_ERR_FORMAT, "Tensor a is in both");
@@ -514,7 +544,8 @@ static void a_long_disagreement(void **state)
     is_refused(scratch_path("s"), OZ_ERR_FORMAT, "Not in the shard that the index names: aaa.w");
     oz_log_set(NULL, NULL);
     assert_string_equal(err.message + strlen(err.message) - 3, "...");
-    assert_non_null(strstr(scratch_log, "zzz.last. In a shard but not in the index: b."));
+    assert_non_null(strstr(scratch_log, "zzz.last (the first: " SHARD_1
+                                        "). In a shard but not in the index: b."));
 }
 
 /* Bug log B12: the index wins; what lies beside is named and not read. */
@@ -541,6 +572,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(length_of_the_header),
+        cmocka_unit_test(another_limit),
         cmocka_unit_test(other_kinds_of_files),
         cmocka_unit_test(malformed_headers),
         cmocka_unit_test(deep_headers),

@@ -80,7 +80,7 @@ static void open_pipeline(struct oz_device *dev, struct oz_pipeline **p)
     struct oz_error err;
     char *path;
     require(oz_model_find(NULL, &path, &err), &err);
-    require(oz_pipeline_open(p, path, &err), &err);
+    require(oz_pipeline_open(p, path, NULL, &err), &err);
     oz_free(path);
     require(oz_pipeline_load(*p, dev, NULL, NULL, &err), &err);
 }

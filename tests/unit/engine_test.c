@@ -237,7 +237,7 @@ static void too_little_memory(void **state)
     float *picture;
     require(oz_pool_create(&pool, 1, &err));
     require(oz_device_open(&dev, "cpu", 0, pool, &err));
-    require(oz_pipeline_open(&pipeline, bundled(), &err));
+    require(oz_pipeline_open(&pipeline, bundled(), NULL, &err));
     require(oz_pipeline_load(pipeline, dev, NULL, NULL, &err));
     struct oz_task task = {.prompt = "red apple", .width = 1024, .height = 1024, .steps = 1};
     require(oz_task_resolve(&task, pipeline, 0, &err));

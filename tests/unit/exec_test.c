@@ -3,7 +3,9 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "base/pool.h"
 #include "ops/exec.h"
+#include "ops/ops.h"
 #include "ops/trace.h"
 #include "scratch.h"
 
@@ -209,9 +211,47 @@ static void empty_full_and_unwritable(void **state)
     }
 }
 
+/* A stop is asked for before each operator, and none runs after it. */
+static bool stop_at_second(void *ctx)
+{
+    int *asked = ctx;
+    return ++*asked >= 2;
+}
+
+static void stopped_between_operators(void **state)
+{
+    struct oz_device *dev;
+    struct oz_pool *pool;
+    struct oz_exec x;
+    struct oz_arena step;
+    int asked = 0;
+    float from[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float to[2][8] = {{0}};
+    assert_int_equal(oz_pool_create(&pool, 1, &err), OZ_OK);
+    assert_int_equal(oz_device_open(&dev, "cpu", 0, pool, &err), OZ_OK);
+    assert_int_equal(oz_arena_init_host(&step, "step", 1 << 20, &err), OZ_OK);
+    oz_exec_init(&x, dev, OZ_EXEC_RUN, &step, &err);
+    x.stop = stop_at_second;
+    x.stop_ctx = &asked;
+    struct oz_act in = oz_act_f32(from, 1, 8);
+    for (int i = 0; i < 2; i++) {
+        struct oz_act out = oz_act_f32(to[i], 1, 8);
+        oz_op_act_quant(&x, &(struct oz_act_quant_args){.x = &in, .out = &out, .rows = 1});
+    }
+    assert_int_equal(asked, 2);
+    assert_int_equal(x.status, OZ_ERR_CANCELLED);
+    assert_memory_equal(to[0], from, sizeof from);
+    assert_true(to[1][0] == 0);
+    assert_int_equal(step.used_bytes, 0);
+    oz_arena_deinit(&step);
+    oz_device_close(&dev);
+    oz_pool_destroy(&pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stopped_between_operators),
         cmocka_unit_test(views_of_rows_and_columns),
         cmocka_unit_test(specs_are_equal_in_every_member),
         cmocka_unit_test(acts_take_data_and_scales),

@@ -48,6 +48,133 @@ static void malformed(void **state)
     refused("1e999", "real number overflow");
 }
 
+/* What an own parser can get wrong. */
+static void more_malformed(void **state)
+{
+    static const char *const texts[] = {
+        "-",
+        "+1",
+        "-01",
+        ".5",
+        "1.e3",
+        "1e",
+        "1e+",
+        "0x1",
+        "1 2",
+        "[1 2]",
+        "[1,,2]",
+        "[,1]",
+        "{,}",
+        "{\"a\"}",
+        "{\"a\" 1}",
+        "{\"a\":1,}",
+        "{a:1}",
+        "{1:2}",
+        "[}",
+        "{]",
+        "]",
+        "}",
+        "tru",
+        "nul",
+        "falsey",
+        "\"\\x\"",
+        "\"\\u12\"",
+        "\"\\u12g4\"",
+        "\"\\",
+        "\"abc",
+        "\"a\nb\"",
+        "\"a\tb\"",
+        "\"\\ud800\\u0041\"",
+        "\"\\udc00\"",
+        "\"\\ud800\\",
+        "// c\n1",
+        "[1]]",
+        "\xEF\xBB\xBF{}",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "[1e400]",
+        "Infinity",
+        "-Infinity",
+        " ",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        print_message("%s\n", texts[i]);
+        refused(texts[i], "is not valid JSON: ");
+    }
+    char many[2000];
+    memset(many, '1', sizeof many - 1);
+    many[sizeof many - 1] = '\0';
+    many[1] = '.';
+    refused(many, "too many digits");
+}
+
+static void numbers(void **state)
+{
+    static const struct {
+        const char *text;
+        double value;
+    } reals[] = {
+        {"0.1", 0.1},
+        {"-0.0", -0.0},
+        {"1.5e3", 1500},
+        {"1E+2", 100},
+        {"12345.678e-4", 1.2345678},
+        {"2.2250738585072014e-308", 2.2250738585072014e-308},
+        {"4.9e-324", 4.9e-324},
+        {"1e-400", 0},
+        {"1.7976931348623157e308", 1.7976931348623157e308},
+        {"0.000000000000000000000000000001e30", 1},
+        {"1e000000000000000000002", 100},
+    };
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        struct oz_json *v = parse(reals[i].text);
+        assert_int_equal(oz_json_type(v), OZ_JSON_REAL);
+        double got = oz_json_number(v, 7);
+        assert_memory_equal(&got, &reals[i].value, sizeof got);
+        oz_json_free(v);
+    }
+    struct oz_json *v = parse("[-9223372036854775808,0,-0]");
+    assert_int_equal(oz_json_integer(oz_json_at(v, 0), 0), INT64_MIN);
+    assert_int_equal(oz_json_integer(oz_json_at(v, 2), 5), 0);
+    oz_json_free(v);
+}
+
+static void strings(void **state)
+{
+    struct oz_json *v =
+        parse("[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\",\"\\u00e9\\u732b\\ud83c\\uDF89\",\"\"]");
+    assert_string_equal(oz_json_string(oz_json_at(v, 0), ""), "\"\\/\b\f\n\r\t");
+    assert_string_equal(oz_json_string(oz_json_at(v, 1), ""),
+                        "\xC3\xA9\xE7\x8C\xAB\xF0\x9F\x8E\x89");
+    assert_string_equal(oz_json_string(oz_json_at(v, 2), "x"), "");
+    oz_json_free(v);
+}
+
+/* Large enough for the map of names, and for several blocks. */
+static void many_members(void **state)
+{
+    enum { MEMBERS = 20000 };
+    char *text = malloc(MEMBERS * 32);
+    assert_non_null(text);
+    size_t n = 0;
+    for (int i = 0; i < MEMBERS; i++) {
+        n += (size_t)snprintf(text + n, 32, "%c\"key%d\":[%d]", i == 0 ? '{' : ',', i, i);
+    }
+    memcpy(text + n, "}", 2);
+    struct oz_json *v = parse(text);
+    assert_int_equal(oz_json_count(v), MEMBERS);
+    for (int i = 0; i < MEMBERS; i += 7) {
+        char key[32];
+        (void)snprintf(key, sizeof key, "key%d", i);
+        assert_int_equal(oz_json_integer(oz_json_at(oz_json_get(v, key), 0), -1), i);
+    }
+    assert_null(oz_json_get(v, "key"));
+    oz_json_free(v);
+    (void)snprintf(text + n, 32, ",\"key77\":1}");
+    refused(text, "duplicate key \"key77\"");
+    free(text);
+}
+
 static void zero_bytes_inside(void **state)
 {
     struct oz_json *v;
@@ -157,6 +284,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(malformed),         cmocka_unit_test(zero_bytes_inside),
+        cmocka_unit_test(more_malformed),    cmocka_unit_test(numbers),
+        cmocka_unit_test(strings),           cmocka_unit_test(many_members),
         cmocka_unit_test(too_deep),          cmocka_unit_test(values),
         cmocka_unit_test(order_of_the_text), cmocka_unit_test(typed_getters),
     };

@@ -532,9 +532,6 @@ static void what_is_not_built_is_refused(void **state)
     row.transform = OZ_TRANSFORM_LAST_TAP;
     refused(row, &t, "not built");
     row = linear;
-    row.bind_row_stride = 2;
-    refused(row, &t, "not built");
-    row = linear;
     row.bind_slice = 1;
     refused(row, &t, "not built");
     row = linear;

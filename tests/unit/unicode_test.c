@@ -45,6 +45,29 @@ static void test_zero_bytes_stay(void **state)
     oz_free(out);
 }
 
+static void test_every_code_point(void **state)
+{
+    for (uint32_t c = 0; c <= 0x110000; c++) {
+        char text[5] = {0};
+        size_t used;
+        size_t at;
+        size_t n = oz_utf8_encode(c, text);
+        if (c == 0x110000 || (c >= 0xD800 && c < 0xE000)) {
+            assert_int_equal(n, 0);
+            continue;
+        }
+        assert_true(n > 0 && oz_utf8_valid(text, n, NULL));
+        assert_int_equal(oz_utf8_decode(text, n, &used), c);
+        assert_int_equal(used, n);
+        assert_int_equal(oz_utf8_whole(text, n), n);
+        if (n > 1) {
+            assert_false(oz_utf8_valid(text, n - 1, &at));
+            assert_int_equal(at, 0);
+            assert_int_equal(oz_utf8_whole(text, n - 1), 0);
+        }
+    }
+}
+
 static void test_invalid(void **state)
 {
     static const struct {
@@ -101,8 +124,11 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nfc),           cmocka_unit_test(test_zero_bytes_stay),
-        cmocka_unit_test(test_invalid),       cmocka_unit_test(test_many_marks),
+        cmocka_unit_test(test_nfc),
+        cmocka_unit_test(test_zero_bytes_stay),
+        cmocka_unit_test(test_every_code_point),
+        cmocka_unit_test(test_invalid),
+        cmocka_unit_test(test_many_marks),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,6 +213,39 @@ static enum oz_status read_text(struct oz_qwen25_vl_config *c, const struct sect
     return read_rope(c, s, err);
 }
 
+/* Keys that are read, and those that transformers writes and that cannot change a prompt's features. */
+#define TEXT_KEYS                                                                                 \
+    "attention_dropout", "bos_token_id", "dtype", "eos_token_id", "head_dim", "hidden_act",       \
+        "hidden_size", "initializer_range", "intermediate_size", "layer_types",                   \
+        "max_position_embeddings", "max_window_layers", "model_type", "num_attention_heads",      \
+        "num_hidden_layers", "num_key_value_heads", "pad_token_id", "rms_norm_eps",               \
+        "rope_parameters", "rope_scaling", "rope_theta", "sliding_window", "tie_word_embeddings", \
+        "torch_dtype", "use_cache", "use_sliding_window", "vocab_size"
+#define ROOT_KEYS                                                                         \
+    "architectures", "chunk_size_feed_forward", "image_token_id", "is_encoder_decoder",   \
+        "output_hidden_states", "problem_type", "return_dict", "text_config",             \
+        "transformers_version", "video_token_id", "vision_config", "vision_end_token_id", \
+        "vision_start_token_id", "vision_token_id"
+
+static void name_unknown_keys(const struct oz_json *root, const char *name,
+                              const struct section *text)
+{
+    static const char *const known[] = {TEXT_KEYS, ROOT_KEYS};
+    static const char *const rope[] = {"rope_type",         "type",
+                                       "rope_theta",        "mrope_section",
+                                       "mrope_interleaved", "partial_rotary_factor"};
+    static const char *const of_rope[] = {"rope_parameters", "rope_scaling"};
+    /* The root may hold all (transformers 4), and so may the text's part ("transformers_version"). */
+    oz_json_warn_unknown(root, known, sizeof known / sizeof *known, name);
+    if (text->v != root) {
+        oz_json_warn_unknown(text->v, known, sizeof known / sizeof *known, text->name);
+    }
+    for (size_t i = 0; i < sizeof of_rope / sizeof *of_rope; i++) {
+        oz_json_warn_unknown(oz_json_get(text->v, of_rope[i]), rope, sizeof rope / sizeof *rope,
+                             text->name);
+    }
+}
+
 enum oz_status oz_qwen25_vl_config_read(struct oz_qwen25_vl_config *c, const struct oz_json *root,
                                         const char *name, struct oz_error *err)
 {
@@ -230,5 +263,7 @@ enum oz_status oz_qwen25_vl_config_read(struct oz_qwen25_vl_config *c, const str
     }
     OZ_TRY(oz_json_get_bool(text.v, "tie_word_embeddings", false, &inner, text.name, err));
     OZ_TRY(oz_json_get_bool(root, "tie_word_embeddings", inner, &c->tied, name, err));
-    return read_text(c, &text, err);
+    OZ_TRY(read_text(c, &text, err));
+    name_unknown_keys(root, name, &text);
+    return OZ_OK;
 }

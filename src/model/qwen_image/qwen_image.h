@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "ops/exec.h"
+#include "quant/assign.h"
 #include "quant/layer.h"
 
 #define OZ_QWEN_IMAGE_TIME_DIM 256
@@ -66,6 +67,12 @@ void oz_qwen_image_rope(const struct oz_qwen_image_config *c, const struct oz_gr
                         int32_t grid_count, int64_t text_rows, float *image_cos, float *image_sin,
                         float *text_cos, float *text_sin);
 
+/* ---- quantization ---- */
+
+/* What is known of the layers' sensitivity. */
+extern const struct oz_advice oz_qwen_image_advice[];
+extern const int32_t oz_qwen_image_advice_count;
+
 /* ---- modulation ---- */
 
 /* The modulation vectors of `rows` timesteps: what img_mod, txt_mod and norm_out give, which depends
@@ -96,6 +103,7 @@ struct oz_qwen_image_batch {
     const struct oz_act *image_cos, *image_sin, *text_cos, *text_sin;
     const struct oz_qwen_image_mod *mod;
     const int32_t *image_mod, *text_mod; /* device [rows]: row of the modulation table */
+    int32_t mode; /* which of its activation modes each linear takes; the table's linears take 0 */
 };
 
 /* Predicts the velocity of every image row: out [image rows, patch^2 * out_channels]. */

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "model/qwen_image/qwen_image.h"
 
 /* Switches of later members of the family: refused by name where they are on. */
@@ -32,25 +31,21 @@ static enum oz_status refuse_switches(const struct oz_json *json, const char *na
 static void name_unknown_keys(const struct oz_json *json, const char *name)
 {
     static const char *const known[] = {
-        "patch_size",          "in_channels",
-        "out_channels",        "num_layers",
-        "attention_head_dim",  "num_attention_heads",
-        "joint_attention_dim", "axes_dims_rope",
-        "zero_cond_t",         "use_layer3d_rope",
-        "guidance_embeds",     "use_additional_t_cond",
-        "_class_name",         "_diffusers_version",
-        "_name_or_path",       "pooled_projection_dim", /* dead in the reference too */
+        "patch_size",
+        "in_channels",
+        "out_channels",
+        "num_layers",
+        "attention_head_dim",
+        "num_attention_heads",
+        "joint_attention_dim",
+        "axes_dims_rope",
+        "zero_cond_t",
+        "use_layer3d_rope",
+        "guidance_embeds",
+        "use_additional_t_cond",
+        "pooled_projection_dim", /* dead in the reference too */
     };
-    for (void *it = oz_json_first(json); it != NULL; it = oz_json_next(json, it)) {
-        bool found = false;
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-            found = found || strcmp(known[i], oz_json_key(it)) == 0;
-        }
-        if (!found) {
-            oz_log(OZ_LOG_WARN, "load", "%s: the key \"%s\" is not known and has no effect.", name,
-                   oz_json_key(it));
-        }
-    }
+    oz_json_warn_unknown(json, known, sizeof known / sizeof *known, name);
 }
 
 static enum oz_status read_rope(struct oz_qwen_image_config *c, const struct oz_json *json,

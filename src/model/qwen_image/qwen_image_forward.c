@@ -2,6 +2,7 @@
 
 #include "model/qwen_image/qwen_image.h"
 #include "ops/ops.h"
+#include "ops/param.h"
 
 #define EPS 1e-6F
 
@@ -77,6 +78,7 @@ struct stream {
     const struct oz_ragged *rows;
     const struct oz_act *cosine, *sine;
     const char *label;
+    int32_t mode;
     struct oz_act q, k, v, o;
 };
 
@@ -124,16 +126,19 @@ static void project(struct oz_exec *x, const struct oz_qwen_image_config *c, str
     for (int i = with_q ? 0 : 1; i < 3; i++) {
         *outs[i] = oz_exec_act(x, s->h->rows, d);
     }
-    struct oz_act_spec out_wants = oz_linear_wants(x, &s->w->out, 0);
+    struct oz_act_spec out_wants = oz_linear_wants(x, &s->w->out, s->mode);
     s->o = with_q ? oz_exec_act_as(x, s->h->rows, d, &out_wants) : (struct oz_act){0};
     size_t mark = oz_exec_mark(x);
     for (int i = with_q ? 0 : 1; i < 3; i++) {
-        struct oz_act_spec wants = oz_linear_wants(x, weights[i], 0);
+        struct oz_act_spec wants = oz_linear_wants(x, weights[i], s->mode);
         if (input.rows == 0 || !oz_act_spec_equal(&wants, &input.spec)) {
             input = modulated(x, s, 0, &wants);
         }
-        oz_op_linear(x, &(struct oz_linear_args){
-                            .x = &input, .w = weights[i], .out = outs[i], .sequences = s->rows});
+        oz_op_linear(x, &(struct oz_linear_args){.x = &input,
+                                                 .w = weights[i],
+                                                 .mode = oz_param_mode(&weights[i]->w, s->mode),
+                                                 .out = outs[i],
+                                                 .sequences = s->rows});
     }
     oz_exec_reset(x, mark);
     if (with_q) {
@@ -149,22 +154,25 @@ static void finish(struct oz_exec *x, struct stream *s)
     x->label = s->label;
     oz_op_linear(x, &(struct oz_linear_args){.x = &s->o,
                                              .w = &s->w->out,
+                                             .mode = oz_param_mode(&s->w->out.w, s->mode),
                                              .gate = {s->mod, 2 * d},
                                              .mod_index = s->mod_index,
                                              .residual = s->h,
                                              .sequences = s->rows});
     size_t mark = oz_exec_mark(x);
-    struct oz_act_spec up_wants = oz_linear_wants(x, &s->w->up, 0);
-    struct oz_act_spec down_wants = oz_linear_wants(x, &s->w->down, 0);
+    struct oz_act_spec up_wants = oz_linear_wants(x, &s->w->up, s->mode);
+    struct oz_act_spec down_wants = oz_linear_wants(x, &s->w->down, s->mode);
     struct oz_act hidden = oz_exec_act_as(x, s->h->rows, 4 * d, &down_wants);
     struct oz_act input = modulated(x, s, 1, &up_wants);
     oz_op_linear(x, &(struct oz_linear_args){.x = &input,
                                              .w = &s->w->up,
+                                             .mode = oz_param_mode(&s->w->up.w, s->mode),
                                              .fn = OZ_FN_GELU_TANH,
                                              .out = &hidden,
                                              .sequences = s->rows});
     oz_op_linear(x, &(struct oz_linear_args){.x = &hidden,
                                              .w = &s->w->down,
+                                             .mode = oz_param_mode(&s->w->down.w, s->mode),
                                              .gate = {s->mod, 5 * d},
                                              .mod_index = s->mod_index,
                                              .residual = s->h,
@@ -207,7 +215,8 @@ static void block(struct oz_exec *x, const struct oz_qwen_image *m,
                            .rows = &b->image,
                            .cosine = b->image_cos,
                            .sine = b->image_sin,
-                           .label = w->label_image};
+                           .label = w->label_image,
+                           .mode = b->mode};
     struct stream text = {.w = &w->text,
                           .h = text_h,
                           .mod = &b->mod->text[index],
@@ -215,7 +224,8 @@ static void block(struct oz_exec *x, const struct oz_qwen_image *m,
                           .rows = &b->text,
                           .cosine = b->text_cos,
                           .sine = b->text_sin,
-                          .label = w->label_text};
+                          .label = w->label_text,
+                          .mode = b->mode};
     project(x, &m->config, &text, !last);
     project(x, &m->config, &image, true);
     x->label = w->label_attn;
@@ -235,7 +245,7 @@ static void embed_text(struct oz_exec *x, const struct oz_qwen_image *m,
 {
     size_t mark = oz_exec_mark(x);
     struct oz_act states = *b->text_states;
-    struct oz_act_spec wants = oz_linear_wants(x, &m->txt_in, 0);
+    struct oz_act_spec wants = oz_linear_wants(x, &m->txt_in, b->mode);
     struct oz_act normed = oz_exec_act_as(x, states.rows, states.cols, &wants);
     x->label = "txt_in";
     oz_op_norm_mod(x, &(struct oz_norm_mod_args){.x = &states,
@@ -244,8 +254,11 @@ static void embed_text(struct oz_exec *x, const struct oz_qwen_image *m,
                                                  .weight = &m->txt_norm,
                                                  .out = &normed,
                                                  .sequences = &b->text});
-    oz_op_linear(x, &(struct oz_linear_args){
-                        .x = &normed, .w = &m->txt_in, .out = text_h, .sequences = &b->text});
+    oz_op_linear(x, &(struct oz_linear_args){.x = &normed,
+                                             .w = &m->txt_in,
+                                             .mode = oz_param_mode(&m->txt_in.w, b->mode),
+                                             .out = text_h,
+                                             .sequences = &b->text});
     oz_exec_reset(x, mark);
 }
 
@@ -254,11 +267,14 @@ static void embed_image(struct oz_exec *x, const struct oz_qwen_image *m,
                         const struct oz_qwen_image_batch *b, struct oz_act *image_h)
 {
     size_t mark = oz_exec_mark(x);
-    struct oz_act_spec wants = oz_linear_wants(x, &m->img_in, 0);
+    struct oz_act_spec wants = oz_linear_wants(x, &m->img_in, b->mode);
     x->label = "img_in";
     struct oz_act input = oz_exec_convert(x, b->latents, &wants, &b->image);
-    oz_op_linear(x, &(struct oz_linear_args){
-                        .x = &input, .w = &m->img_in, .out = image_h, .sequences = &b->image});
+    oz_op_linear(x, &(struct oz_linear_args){.x = &input,
+                                             .w = &m->img_in,
+                                             .mode = oz_param_mode(&m->img_in.w, b->mode),
+                                             .out = image_h,
+                                             .sequences = &b->image});
     oz_exec_reset(x, mark);
 }
 
@@ -274,7 +290,7 @@ void oz_qwen_image_forward(struct oz_exec *x, const struct oz_qwen_image *m,
     for (int32_t i = 0; i < m->config.layers; i++) {
         block(x, m, b, i, &image_h, &text_h);
     }
-    struct oz_act_spec wants = oz_linear_wants(x, &m->proj_out, 0);
+    struct oz_act_spec wants = oz_linear_wants(x, &m->proj_out, b->mode);
     struct oz_act normed = oz_exec_act_as(x, image_h.rows, d, &wants);
     x->label = "norm_out";
     oz_op_norm_mod(x, &(struct oz_norm_mod_args){.x = &image_h,
@@ -286,7 +302,10 @@ void oz_qwen_image_forward(struct oz_exec *x, const struct oz_qwen_image *m,
                                                  .out = &normed,
                                                  .sequences = &b->image});
     x->label = "proj_out";
-    oz_op_linear(x, &(struct oz_linear_args){
-                        .x = &normed, .w = &m->proj_out, .out = out, .sequences = &b->image});
+    oz_op_linear(x, &(struct oz_linear_args){.x = &normed,
+                                             .w = &m->proj_out,
+                                             .mode = oz_param_mode(&m->proj_out.w, b->mode),
+                                             .out = out,
+                                             .sequences = &b->image});
     oz_exec_reset(x, mark);
 }

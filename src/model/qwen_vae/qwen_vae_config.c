@@ -235,25 +235,6 @@ static enum oz_status refuse_unsupported(const struct source *s, const struct oz
     return expect_int(s, "scale_factor_temporal", temporal);
 }
 
-/* What would change the computation was refused above, by name; of other keys people are told. */
-static void name_unknown_keys(const struct source *s)
-{
-    size_t known = sizeof known_keys / sizeof known_keys[0];
-    for (void *it = oz_json_first(s->json); it != NULL; it = oz_json_next(s->json, it)) {
-        const char *key = oz_json_key(it);
-        bool found = key[0] == '_' || oz_json_type(oz_json_value(it)) == OZ_JSON_NULL;
-        for (size_t i = 0; !found && i < known; i++) {
-            found = strcmp(key, known_keys[i]) == 0;
-        }
-        if (!found) {
-            const char *near = oz_names_nearest(key, known_keys, known);
-            oz_log(OZ_LOG_WARN, "load", "%s: the key \"%s\" is not known and has no effect%s%s%s.",
-                   s->name, key, near != NULL ? " (nearest: \"" : "", near != NULL ? near : "",
-                   near != NULL ? "\")" : "");
-        }
-    }
-}
-
 enum oz_status oz_qwen_vae_config_read(struct oz_qwen_vae_config *c, const struct oz_json *json,
                                        const char *name, struct oz_error *err)
 {
@@ -267,6 +248,7 @@ enum oz_status oz_qwen_vae_config_read(struct oz_qwen_vae_config *c, const struc
     OZ_TRY(refuse_unsupported(&s, c));
     OZ_TRY(read_latents(&s, c, "latents_mean", false, c->latents_mean));
     OZ_TRY(read_latents(&s, c, "latents_std", true, c->latents_std));
-    name_unknown_keys(&s);
+    /* What would change the computation was refused above, by name. */
+    oz_json_warn_unknown(json, known_keys, sizeof known_keys / sizeof known_keys[0], name);
     return OZ_OK;
 }

@@ -3,7 +3,7 @@ json_ok() {
     LC_ALL=C awk -f "$here/json.awk" "$1"
 }
 unset OUNCE_CPU OUNCE_FORCE
-expect 'a model' 0 'emoji: 32x32, 1 steps*bf16*load *ms*text *step *decode *total *peak memory*' '' bench $small --repeat 1 -q
+expect 'a model' 0 'emoji: 32x32, 1 steps*bf16*load *ms*text *step *decode *total *peak memory*' '' bench $small --repeat 1 --quiet
 expect 'its parts' 0 'emoji: 32x48, 2 steps*f32, 2 repeats*' '' bench emoji --width 32 --height 48 --num-inference-steps 2 \
     --repeat 2 --precision f32 --threads 1 --true-cfg-scale 1 --device cpu
 "$program" bench $small --repeat 1 --json >model.json

@@ -7,9 +7,9 @@ ok 'it carries its request' has_text ounce.png '"red apple"'
 ok 'under the keyword ounce' sh -c 'tr "\000" "\n" <ounce.png | LC_ALL=C grep -aq "tEXtounce$"'
 expect 'quiet' 0 'q.png' '' generate $small --prompt 'red apple' --quiet -o q.png
 ok 'the same command, the same bytes' cmp ounce.png q.png
-expect 'the seed is 42' 0 'q.png' '' generate $small -q --prompt 'red apple' --seed 42 -o q.png
+expect 'the seed is 42' 0 'q.png' '' generate $small --quiet --prompt 'red apple' --seed 42 -o q.png
 ok 'the default seed' cmp ounce.png q.png
-expect 'an ending in capitals' 0 'bare.PNG' '' generate $small -q -p 'red apple' --no-metadata -o bare.PNG
+expect 'an ending in capitals' 0 'bare.PNG' '' generate $small --quiet -p 'red apple' --no-metadata -o bare.PNG
 ok 'no keyword' lacks_text bare.PNG tEXtounce
 ok 'no prompt' lacks_text bare.PNG apple
 ls >"$logs/list"
@@ -18,23 +18,23 @@ rm -f ./*
 
 expect 'numbers' 0 "many-1.png
 many-2.png
-many-3.png" '' generate $small -q -p 'red apple' --num-images 3 --seed 5 -o many.png
-expect 'a seed of its own' 0 'one.png' '' generate $small -q -p 'red apple' --seed 6 -o one.png
+many-3.png" '' generate $small --quiet -p 'red apple' --num-images 3 --seed 5 -o many.png
+expect 'a seed of its own' 0 'one.png' '' generate $small --quiet -p 'red apple' --seed 6 -o one.png
 ok 'picture i has seed + i' cmp many-2.png one.png
 ok 'and differs from the first' sh -c '! cmp -s many-1.png many-2.png'
-expect 'another number of threads' 0 'one.png' '' generate $small -q -p 'red apple' --seed 6 --threads 1 -o one.png
+expect 'another number of threads' 0 'one.png' '' generate $small --quiet -p 'red apple' --seed 6 --threads 1 -o one.png
 ok 'the same bytes' cmp many-2.png one.png
 expect 'prompts begin again at the seed' 0 "two-1.png
 two-2.png
 two-3.png
-two-4.png" '' generate $small -q -p pizza -p 'red apple' -n 2 --seed 5 -o two.png
+two-4.png" '' generate $small --quiet -p pizza -p 'red apple' -n 2 --seed 5 -o two.png
 ok 'beside others, the same bytes' cmp two-4.png many-2.png
 rm -f ./*
 
 expect 'a folder is made' 0 "out/ounce-1.png
-out/ounce-2.png" '' generate $small -q -p pizza -n 2 -o out/
-expect 'a folder that is there' 0 'out/ounce.png' '' generate $small -q -p pizza -o out
-expect 'numbers sort' 0 'out/k-01.png*out/k-10.png' '' generate $small -q -p pizza -n 10 -o out/k.png
+out/ounce-2.png" '' generate $small --quiet -p pizza -n 2 -o out/
+expect 'a folder that is there' 0 'out/ounce.png' '' generate $small --quiet -p pizza -o out
+expect 'numbers sort' 0 'out/k-01.png*out/k-10.png' '' generate $small --quiet -p pizza -n 10 -o out/k.png
 files 'all of them' out/ounce-1.png out/ounce-2.png out/ounce.png $(seq -f 'out/k-%02g.png' 10)
 rm -rf out
 
@@ -43,18 +43,18 @@ files 'the sheet alone' sheet.png
 ok 'a sheet has no request' lacks_text sheet.png tEXtounce
 expect 'a sheet and pictures' 0 "p-1.png
 p-2.png
-sheet.png" '' generate $small -q -p pizza -n 2 -o p.png --contact-sheet sheet.png
+sheet.png" '' generate $small --quiet -p pizza -n 2 -o p.png --contact-sheet sheet.png
 rm -f ./*
 
-expect 'guidance' 0 'g.png' '' generate $small -q -p pizza --true-cfg-scale 2.5 --negative-prompt red -o g.png
+expect 'guidance' 0 'g.png' '' generate $small --quiet -p pizza --true-cfg-scale 2.5 --negative-prompt red -o g.png
 ok 'the request has it' has_text g.png 2.5
-expect 'guidance off' 0 'off.png' '' generate $small -q -p pizza --true-cfg-scale 1 -o off.png
-expect 'guidance off, by 0' 0 'zero.png' '' generate $small -q -p pizza --true-cfg-scale 0 -o zero.png
+expect 'guidance off' 0 'off.png' '' generate $small --quiet -p pizza --true-cfg-scale 1 -o off.png
+expect 'guidance off, by 0' 0 'zero.png' '' generate $small --quiet -p pizza --true-cfg-scale 0 -o zero.png
 ok 'both are one' cmp off.png zero.png
 expect 'all that there is' 0 'x.png' '*1 picture in *' generate $small "$OUNCE_MODELS/emoji" -p pizza --verbose \
     --precision f32 --device cpu -o x.png
 ok 'its precision is in it' has_text x.png '"precision":"f32"'
-expect 'the default precision' 0 'y.png' '' generate $small -q -p pizza -o y.png
+expect 'the default precision' 0 'y.png' '' generate $small --quiet -p pizza -o y.png
 ok 'is bf16' has_text y.png '"precision":"bf16"'
 rm -f ./*
 
@@ -63,10 +63,10 @@ expect 'a height that is no multiple' 2 '' 'ounce: *130*128*' generate -p x --he
 expect 'the second of two' 2 '' 'ounce: *' generate -p '' -p "$(printf '\377')" -n 2
 expect 'a folder that is no model' 8 '' 'ounce: *' generate "$work" -p x
 expect 'a file that is no model' 4 '' 'ounce: *is a file*' generate "$program" -p x
-OUNCE_TRACE=trace.json "$program" generate $small -q -p x -o t.png >"$logs/out" 2>&1
+OUNCE_TRACE=trace.json "$program" generate $small --quiet -p x -o t.png >"$logs/out" 2>&1
 ok 'a trace is JSON' awk -f "$here/json.awk" trace.json
 rm t.png trace.json
-expect 'a replaced picture' 0 'x.png' '' generate $small -q -p x -o x.png
-expect 'again' 0 'x.png' '' generate $small -q -p y -o x.png
+expect 'a replaced picture' 0 'x.png' '' generate $small --quiet -p x -o x.png
+expect 'again' 0 'x.png' '' generate $small --quiet -p y -o x.png
 ok 'is the new one' has_text x.png '"y"'
 files 'and the only one' x.png

@@ -20,8 +20,8 @@ ok 'a wrong kernel is refused' test $? -eq 2
 expect 'an argument' 2 '' "ounce: \`ounce kernels\` takes no argument, but there is 'linear'." kernels linear
 # What was chosen for each weight, and why better ones declined, when asked.
 # shellcheck disable=SC2086  # $small is a list
-OUNCE_CPU=scalar OUNCE_LOG=dispatch "$program" generate $small -q --prompt x -o "$logs/x.png" >"$logs/out" 2>"$logs/err"
+OUNCE_CPU=scalar OUNCE_LOG=dispatch "$program" generate $small --quiet --prompt x -o "$logs/x.png" >"$logs/out" 2>"$logs/err"
 ok 'the choice of each weight' grep -q 'dispatch: transformer_blocks.0.attn.to_q.weight: oz_linear_f32_any_f32__scalar' "$logs/err"
 # shellcheck disable=SC2086
-OUNCE_CPU=scalar "$program" generate $small -q --prompt x -o "$logs/x.png" >"$logs/out" 2>"$logs/err"
+OUNCE_CPU=scalar "$program" generate $small --quiet --prompt x -o "$logs/x.png" >"$logs/out" 2>"$logs/err"
 ok 'nothing unless asked' [ ! -s "$logs/err" ]

@@ -17,7 +17,7 @@ nearest --thread --threads
 expect 'with a value behind =' 2 '' '*no option --sead; did you mean --seed?' generate --sead=3
 expect 'far from all' 2 '' '*no option --xyzzyxyzzy; `ounce help generate` lists them all.' generate --xyzzyxyzzy
 expect 'a letter' 2 '' '*no option -z; `ounce help generate` lists them all.' generate -z
-expect 'a letter among others' 2 '' '*no option -z;*' generate -qz
+expect 'a letter among others' 2 '' '*no option -z;*' generate -vz
 expect 'one dash' 2 '' '*no option -prompt; long ones have two dashes: --prompt.' generate -prompt x
 expect 'one dash, h is not help' 2 '' '*two dashes: --height=3.' generate -height=3
 expect 'of another command' 2 '' '*--json is an option of `ounce inspect`, not of `ounce generate`.' generate --json
@@ -29,11 +29,11 @@ expect 'no value, letter' 2 '' 'ounce: -n needs a value: -n N.' generate -n
 expect 'an option as a value' 2 '' '*the option --seed follows. If that is the value, write --prompt=--seed.' \
     generate --prompt --seed 3
 expect 'a value for a flag' 2 '' '*--quiet takes no value.' generate --quiet=yes
-for option in --seed=1 --output=x.png --width=32 --negative-prompt=x --device=cpu --no-metadata --quiet; do
+for option in --seed=1 --keep=none --quantization=fp8 --allow-unmatched --output=x.png --width=32 --negative-prompt=x --device=cpu --no-metadata --quiet; do
     expect "$option twice" 2 '' "ounce: ${option%%=*} is given twice." generate "$option" "$option"
 done
 expect 'letter and long twice' 2 '' '*--num-images is given twice.' generate -n 2 --num-images 2
-expect 'quiet and verbose' 2 '' '*--quiet and --verbose exclude each other.' generate -q --verbose -p x
+expect 'quiet and verbose' 2 '' '*--quiet and --verbose exclude each other.' generate --quiet --verbose -p x
 
 # number OPTION RANGE BAD...: each bad value is refused with the range.
 number() {
@@ -47,9 +47,10 @@ number --height 'from 16 to 16384' 0 15 16385 -16 1e2 32.0 '' ' 32' '32 ' 0x20 +
 number --width 'from 16 to 16384' 15 x
 number --num-inference-steps 'from 1 to 10000' 0 10001 -1 2147483648 4294967297
 number --num-images 'from 1 to 10000' 0 10001 two
+number --max-header-bytes 'from 1 to 100000000' 0 -1 100000001 16M
 number --threads 'from 1 to 1024' 0 1025 -1
 number --seed 'from 0 to 18446744073709551615' -1 18446744073709551616 1.5 ''
-number --true-cfg-scale 'from 0 to 100' -0.1 100.1 nan inf 4,5 0x4 '' 1e400 four 4.0x
+number --true-cfg-scale 'from 0 to 1000' -0.1 1000.1 nan inf 4,5 0x4 '' 1e400 four 4.0x
 expect 'precision' 2 '' "*--precision must be one of bf16, f32, not 'fp8'." generate -p x --precision fp8
 expect 'device' 2 '' "*--device must be cpu, not 'cuda'." generate -p x --device cuda
 

@@ -32,9 +32,9 @@ files 'nothing was written' link pipe.png plain
 
 # A name as long as the system allows works, also while it is written; a link stays one.
 name=$(printf '%0251d' 0).png
-expect 'the longest name' 0 "$name" '' generate $small -q -p x -o "$name"
+expect 'the longest name' 0 "$name" '' generate $small --quiet -p x -o "$name"
 : >real.png && ln -s real.png link.png
-expect 'a link' 0 'link.png' '' generate $small -q -p x -o link.png
+expect 'a link' 0 'link.png' '' generate $small --quiet -p x -o link.png
 ok 'stays one' [ -L link.png ]
 ok 'what it leads to has the picture' has_text real.png PNG
 OUNCE_TRACE=none/trace.json
@@ -43,5 +43,5 @@ expect 'a trace that cannot be written' 6 '' 'ounce: Cannot write beside none/tr
 unset OUNCE_TRACE
 ok 'is found before the work' [ ! -e t.png ]
 ok 'a limit on file sizes is no end of the program' sh -c 'ulimit -f 0; "$1" generate --width 32 --height 32 \
-    --num-inference-steps 1 -q -p x -o limit.png; [ $? -eq 6 ]' sh "$program"
+    --num-inference-steps 1 --quiet -p x -o limit.png; [ $? -eq 6 ]' sh "$program"
 files 'and leaves nothing' link pipe.png plain "$name" real.png link.png

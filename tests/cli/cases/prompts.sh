@@ -27,4 +27,4 @@ rm -f input ./*
 long=$(seq -f 'word%g' 700 | tr '\n' ' ')
 expect 'a long prompt' 0 "l-1.png
 l-2.png" 'ounce: warning: The prompt is longer than 512 tokens; these words are lost: "* word700 "' \
-    generate $small -q -p "$long" -n 2 --true-cfg-scale 1 -o l.png
+    generate $small --quiet -p "$long" -n 2 --true-cfg-scale 1 -o l.png

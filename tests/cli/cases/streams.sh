@@ -27,7 +27,7 @@ ok 'a reader that went away' grep -qx 6 "$logs/code"
 ok 'who is told nothing' [ ! -s "$logs/err" ]
 
 # shellcheck disable=SC2086  # $small is a list
-"$program" generate $small -q --prompt x >&- 2>"$logs/err"
+"$program" generate $small --quiet --prompt x >&- 2>"$logs/err"
 code 'generate, stdout closed' 6
 files 'the picture is there all the same' ounce.png
 ok 'and whole' has_text ounce.png IEND

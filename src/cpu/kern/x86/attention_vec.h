@@ -1,7 +1,7 @@
 /*
  * cpu/kern/x86/attention_vec.h: what a tier gives to attention (cpu/attention.h), over vec_avx2.h or
- * vec_avx512.h. A unit for packed bf16 defines OZ_ATTENTION_BF16 as 1 (else they are f32), and expands
- * OZ_ATTENTION_ENTRY.
+ * vec_avx512.h. A unit for packed bf16 defines OZ_ATTENTION_BF16 as 1 (else they are f32), one whose
+ * panels are not two vectors wide ATT_NR (a multiple of that); it expands OZ_ATTENTION_ENTRY.
  *
  * Elements times kr are always 4 bytes, so that keys are packed by transposing 4-byte words.
  */
@@ -21,9 +21,13 @@
 
 #if OZ_ATTENTION_BF16
 typedef uint16_t att_element;
-static inline void att_put(att_element *p, vf x) /* denormals become 0, as products take them */
+static inline void att_put(att_element *p, vf x) /* products take denormals as 0: either form will do */
 {
+#if defined(__AVX512BF16__) && OZ_VL == 16
     _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)_mm512_cvtneps_pbh(x));
+#else
+    v_store_bf16(p, x);
+#endif
 }
 static inline vf att_get(const att_element *p)
 {
@@ -42,7 +46,9 @@ static inline vf att_get(const att_element *p)
 #endif
 
 #define ATT_KR ((int64_t)(4 / sizeof(att_element)))
+#ifndef ATT_NR
 #define ATT_NR ((int64_t)2 * OZ_VL)
+#endif
 
 static inline void att_load_f32(const float *from, int64_t count, att_element *to)
 {
@@ -146,7 +152,14 @@ static inline void att_pack_keys(const void *rows, int64_t depth, void *panel)
 /* Copies ATT_KR rows of a panel's features, interleaved. */
 static inline void att_pack_step(const att_element *rows, int64_t features, att_element *dst)
 {
-#if OZ_ATTENTION_BF16
+#if OZ_ATTENTION_BF16 && OZ_VL == 8
+    for (int64_t f = 0; f < ATT_NR; f += 8) {
+        __m128i even = _mm_loadu_si128((const __m128i *)(const void *)(rows + f));
+        __m128i odd = _mm_loadu_si128((const __m128i *)(const void *)(rows + features + f));
+        _mm_storeu_si128((__m128i *)(void *)(dst + 2 * f), _mm_unpacklo_epi16(even, odd));
+        _mm_storeu_si128((__m128i *)(void *)(dst + 2 * f + 8), _mm_unpackhi_epi16(even, odd));
+    }
+#elif OZ_ATTENTION_BF16
     for (int64_t f = 0; f < ATT_NR; f += 16) {
         __m256i even = _mm256_loadu_si256((const __m256i *)(const void *)(rows + f));
         __m256i odd = _mm256_loadu_si256((const __m256i *)(const void *)(rows + features + f));
@@ -174,11 +187,11 @@ static inline bool att_pack_values(const void *rows, int64_t features, int64_t p
     vf n1 = n0;
     vf n2 = n0;
     vf n3 = n0;
-    for (int64_t i = 0; i < ATT_NR * features; i += 2 * ATT_NR) {
+    for (int64_t i = 0; i < ATT_NR * features; i += (int64_t)4 * OZ_VL) {
         n0 = v_fma(att_get(src + i), v_zero(), n0);
         n1 = v_fma(att_get(src + i + OZ_VL), v_zero(), n1);
-        n2 = v_fma(att_get(src + i + ATT_NR), v_zero(), n2);
-        n3 = v_fma(att_get(src + i + ATT_NR + OZ_VL), v_zero(), n3);
+        n2 = v_fma(att_get(src + i + (int64_t)2 * OZ_VL), v_zero(), n2);
+        n3 = v_fma(att_get(src + i + (int64_t)3 * OZ_VL), v_zero(), n3);
     }
     return v_sum(v_add(v_add(n0, n1), v_add(n2, n3))) == 0;
 }
@@ -235,7 +248,7 @@ static inline float att_largest(const float *scores, int64_t count)
 {
     vf m0 = v_set(-INFINITY);
     vf m1 = m0;
-    for (int64_t i = 0; i < count; i += ATT_NR) {
+    for (int64_t i = 0; i < count; i += (int64_t)2 * OZ_VL) {
         m0 = v_max(v_load(scores + i), m0); /* skips NaN: its weight will be NaN */
         m1 = v_max(v_load(scores + i + OZ_VL), m1);
     }
@@ -250,7 +263,7 @@ static inline float att_weights(float *scores, int64_t count, float factor, floa
     vf s1 = s0;
     vf f = v_set(factor);
     vf b = v_set(-base);
-    for (int64_t i = 0; i < count; i += ATT_NR) {
+    for (int64_t i = 0; i < count; i += (int64_t)2 * OZ_VL) {
         vf x0 = att_exp2(v_fma(v_load(scores + i), f, b));
         vf x1 = att_exp2(v_fma(v_load(scores + i + OZ_VL), f, b));
         att_put(weights + i, x0);

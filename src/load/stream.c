@@ -1,0 +1,423 @@
+#include "load/stream.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/pool.h"
+#include "load/stage.h"
+
+struct loader {
+    const struct oz_load_args *args;
+    struct oz_load_items *items;
+    const struct oz_load_schedule *schedule;
+    struct oz_pool *pool, *own_pool;
+    uint8_t *staging; /* workers' staging, then what is kept */
+    uint8_t *kept;
+    struct oz_encode_state *states; /* of the steps of an observing phase */
+    struct oz_encode_state learnt;  /* by the scope that is open */
+    const struct oz_load_phase *phase;
+    struct oz_weight view; /* of the chunk that is open */
+    oz_load_report_fn report;
+    void *report_ctx;
+    atomic_int_fast64_t unreported; /* bytes */
+    atomic_int_fast64_t advised;    /* steps about which the system has been told */
+    atomic_bool stop;
+    pthread_mutex_t lock;
+    int64_t failed_step; /* INT64_MAX: none */
+    enum oz_status status;
+    struct oz_error *err;
+};
+
+/* Keeps the failure of the lowest step: all steps below it have been begun, so it is the same one
+ * whatever the threads do. */
+static void fail(struct loader *l, int64_t step, enum oz_status status, const struct oz_error *err)
+{
+    pthread_mutex_lock(&l->lock);
+    if (step < l->failed_step) {
+        l->failed_step = step;
+        l->status = status;
+        if (l->err != NULL) {
+            *l->err = *err;
+        }
+    }
+    pthread_mutex_unlock(&l->lock);
+    atomic_store(&l->stop, true);
+}
+
+/* ---- NaN and infinity ---- */
+
+/* The element (row, col) of a slice, that a pass has met in `raw`, by the names and indices of the
+ * file. */
+static enum oz_status refuse(const struct loader *l, const struct oz_load_item *item,
+                             const struct oz_load_step *step, const struct oz_encode_state *state,
+                             float value, struct oz_error *err)
+{
+    int64_t at;
+    const struct oz_load_part *part = oz_load_find_part(item, step->slice, state->bad_row, &at);
+    int64_t row = oz_load_source_row(part, at);
+    int64_t col = state->bad_col;
+    char slice[32] = "";
+    if (part->shape.slices > 1) {
+        (void)snprintf(slice, sizeof slice, "%" PRId64 ", ", step->slice - part->slice);
+    }
+    if (part->layer->transform & OZ_TRANSFORM_TRANSPOSE) {
+        col = row;
+        row = state->bad_col;
+    }
+    return OZ_FAIL(err, OZ_ERR_FORMAT,
+                   "Tensor %s of %s is %s at [%s%" PRId64 ", %" PRId64
+                   "]: %s needs finite weights. Leave the layer as it is stored (ignored_layers: "
+                   "\"%s\"), or ask for such values to be kept.",
+                   part->tensor->name, oz_ckpt_file(l->args->match->ckpt, part->tensor->file)->path,
+                   isnan(value) ? "NaN" : (value > 0 ? "infinite" : "-infinite"), slice, row, col,
+                   item->scheme, part->layer->module);
+}
+
+/* ---- bands ---- */
+
+/* Rows [row, row + rows) of a band (counted from the band's first) in f32. */
+static const float *to_f32(const struct oz_load_item *item, const struct oz_load_step *step,
+                           const uint8_t *raw, int64_t row, int64_t rows, float *f32)
+{
+    int64_t cols = item->shape.cols;
+    struct oz_weight band =
+        oz_weight_plain(item->stored, 1, step->rows, cols, (void *)(uintptr_t)raw);
+    for (int64_t r = 0; r < rows; r++) {
+        float *dst = f32 + r * cols;
+        band.codec->decode(&band, 0, row + r, 0, cols, dst);
+        if (item->adds_one) {
+            int64_t at;
+            const struct oz_load_part *part =
+                oz_load_find_part(item, step->slice, step->first_row + row + r, &at);
+            bool adds = (part->layer->transform & OZ_TRANSFORM_ADD_ONE) != 0;
+            for (int64_t c = 0; c < cols && adds; c++) {
+                dst[c] += 1.0F;
+            }
+        }
+    }
+    return f32;
+}
+
+/* A band through the codec's observe, or its encode into w: scope by scope in f32. */
+static enum oz_status code_slowly(const struct loader *l, const struct oz_load_item *item,
+                                  const struct oz_load_step *step, const uint8_t *raw, float *f32,
+                                  struct oz_weight *w, struct oz_encode_state *state,
+                                  struct oz_error *err)
+{
+    int64_t scope = oz_weight_scope_rows(w);
+    int64_t cols = item->shape.cols;
+    for (int64_t r = 0; r < step->rows; r += scope) {
+        int64_t rows = step->rows - r < scope ? step->rows - r : scope;
+        const float *src = to_f32(item, step, raw, r, rows, f32);
+        int64_t row0 = step->first_row + r;
+        enum oz_status status =
+            l->phase->kind == OZ_PHASE_OBSERVE
+                ? item->codec->observe(w, row0, src, rows, cols, state)
+                : item->codec->encode(w, step->slice, row0, src, rows, cols, state);
+        if (status != OZ_OK) {
+            return refuse(l, item, step, state,
+                          src[(state->bad_row - row0) * cols + state->bad_col], err);
+        }
+    }
+    return OZ_OK;
+}
+
+static enum oz_status code_band(const struct loader *l, const struct oz_load_item *item,
+                                const struct oz_load_step *step, const uint8_t *raw, float *f32,
+                                struct oz_weight *w, struct oz_encode_state *state,
+                                struct oz_error *err)
+{
+    int64_t cols = item->shape.cols;
+    const struct oz_encoder *e = item->encoder;
+    if (e != NULL && l->phase->kind == OZ_PHASE_OBSERVE && e->observe != NULL &&
+        e->observe(w, step->first_row, raw, step->rows, cols, state)) {
+        return OZ_OK;
+    }
+    if (e != NULL && l->phase->kind != OZ_PHASE_OBSERVE &&
+        e->encode(w, step->slice, step->first_row, raw, step->rows, cols, state)) {
+        return OZ_OK;
+    }
+    return code_slowly(l, item, step, raw, f32, w, state, err);
+}
+
+/* Address of a step's rows in plain planes. */
+static uint8_t *plain_rows(const struct oz_weight *w, const struct oz_load_step *step)
+{
+    const struct oz_plane_view *codes = &w->planes[OZ_PLANE_CODES];
+    return (uint8_t *)((uintptr_t)codes->data +
+                       (uintptr_t)(step->slice * codes->slice_stride_bytes) +
+                       (uintptr_t)(step->first_row * codes->row_stride_bytes));
+}
+
+static struct oz_encode_state fresh_state(const struct loader *l, const struct oz_load_item *item,
+                                          int32_t pass)
+{
+    struct oz_encode_state state;
+    oz_encode_state_init(&state);
+    state.exponent_rule = item->exponent_rule;
+    state.keep_nonfinite = l->args->keep_nonfinite;
+    state.pass = pass;
+    return state;
+}
+
+static enum oz_status run_step(struct loader *l, int64_t index, int32_t worker,
+                               struct oz_error *err)
+{
+    const struct oz_load_step *step = &l->schedule->steps[index];
+    struct oz_load_item *item = &l->items->items[step->item];
+    struct oz_load_room room = oz_load_room_of(item, step->rows);
+    uint8_t *raw = l->staging + worker * l->schedule->worker_bytes;
+    float *f32 = (float *)(void *)(raw + room.raw);
+    uint8_t *piece = raw + room.raw + room.f32;
+    bool staged = l->phase->kind == OZ_PHASE_STAGED;
+    struct oz_weight *w = staged ? &l->view : &item->weight;
+    if (step->kept_at >= 0) {
+        raw = l->kept + step->kept_at;
+    } else if (!item->encodes) {
+        raw = plain_rows(w, step);
+    }
+    if (step->bytes > 0) {
+        OZ_TRY(oz_load_read_band(l->args->match->ckpt, item, step->slice, step->first_row,
+                                 step->rows, raw, piece, err));
+    }
+    if (!item->encodes) {
+        return OZ_OK;
+    }
+    if (l->phase->kind == OZ_PHASE_OBSERVE) {
+        struct oz_encode_state *state = &l->states[index - l->phase->first];
+        *state = fresh_state(l, item, step->pass);
+        state->amax = step->pass > 0 ? l->learnt.amax : 0; /* by the pass before */
+        return code_band(l, item, step, raw, f32, w, state, err);
+    }
+    struct oz_encode_state state = l->learnt;
+    if (item->codec->observe_passes == 0) {
+        state = fresh_state(l, item, step->pass);
+    }
+    return code_band(l, item, step, raw, f32, w, &state, err);
+}
+
+/* ---- phases ---- */
+
+/* Tells the system what will be read after the ring's worth that is under way. */
+static void advise(struct loader *l, int64_t index)
+{
+    const struct oz_load_schedule *s = l->schedule;
+    int64_t window = l->args->ring_bytes > 0 ? l->args->ring_bytes : OZ_LOAD_RING_BYTES;
+    int64_t ahead = 0;
+    int64_t end = index;
+    while (end < s->count && ahead < window) {
+        ahead += s->steps[end++].bytes;
+    }
+    int_fast64_t from = atomic_load(&l->advised);
+    while (from < end && !atomic_compare_exchange_weak(&l->advised, &from, end)) {
+    }
+    for (int64_t i = from; i < end; i++) {
+        if (s->steps[i].bytes > 0 && s->steps[i].reads == 1) {
+            oz_ckpt_advise(l->args->match->ckpt, s->steps[i].file, s->steps[i].offset,
+                           s->steps[i].bytes);
+        }
+    }
+}
+
+static void report(struct loader *l, int64_t step)
+{
+    struct oz_error err;
+    int64_t bytes = atomic_exchange(&l->unreported, 0);
+    enum oz_status status = bytes > 0 ? l->report(l->report_ctx, bytes, &err) : OZ_OK;
+    if (status != OZ_OK) {
+        fail(l, step, status, &err);
+    }
+}
+
+static void run_steps(void *ctx, int64_t begin, int64_t end, int32_t worker)
+{
+    struct loader *l = ctx;
+    for (int64_t i = l->phase->first + begin; i < l->phase->first + end; i++) {
+        struct oz_error err;
+        if (atomic_load(&l->stop)) {
+            return;
+        }
+        advise(l, i);
+        enum oz_status status = run_step(l, i, worker, &err);
+        if (status != OZ_OK) {
+            fail(l, i, status, &err);
+            return;
+        }
+        atomic_fetch_add(&l->unreported, l->schedule->steps[i].progress_bytes);
+        if (worker == 0) { /* the thread that called */
+            report(l, i);
+        }
+    }
+}
+
+/* The passes of a scope are over: its wide planes are written, for every item of the group. */
+static void begin_scope(struct loader *l)
+{
+    const struct oz_load_step *steps = l->schedule->steps + l->phase->first;
+    for (int64_t i = 0; i < l->phase->count; i++) {
+        struct oz_load_item *item = &l->items->items[steps[i].item];
+        if (i == 0 || steps[i].item != steps[i - 1].item) {
+            item->codec->begin(&item->weight, steps[i].slice, &l->learnt);
+        }
+    }
+}
+
+/* Joins what the bands learnt, in their order. */
+static void join_states(struct loader *l)
+{
+    l->learnt = l->states[0];
+    for (int64_t i = 1; i < l->phase->count; i++) {
+        oz_encode_state_merge(&l->learnt, &l->states[i]);
+    }
+}
+
+/* Rows of a chunk: the first of its first band, to the end of its last. */
+static void chunk_rows(const struct loader *l, int64_t *row0, int64_t *rows)
+{
+    const struct oz_load_step *first = &l->schedule->steps[l->phase->first];
+    const struct oz_load_step *last = first + l->phase->count - 1;
+    *row0 = first->first_row;
+    *rows = last->first_row + last->rows - first->first_row;
+}
+
+static void open_chunk(struct loader *l)
+{
+    const struct oz_load_step *step = &l->schedule->steps[l->phase->first];
+    const struct oz_load_item *item = &l->items->items[step->item];
+    int64_t row0;
+    int64_t rows;
+    chunk_rows(l, &row0, &rows);
+    l->view = oz_load_stage_view(&item->weight, step->slice, row0, rows, l->kept);
+    if (item->encodes && item->codec->begin != NULL) {
+        item->codec->begin(&l->view, step->slice, &l->learnt);
+    }
+}
+
+/* Staged planes to the device's. */
+static enum oz_status upload(struct loader *l, const struct oz_load_item *item, int64_t slice,
+                             int64_t row0, int64_t rows, struct oz_error *err)
+{
+    struct oz_device *dev = l->args->dev;
+    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+        const struct oz_plane_view *to = &item->weight.planes[i];
+        if (!to->present) {
+            continue;
+        }
+        struct oz_load_cells cells = oz_load_cells(&item->weight, (enum oz_plane)i, row0, rows);
+        uintptr_t at = (uintptr_t)(slice * to->slice_stride_bytes) + (uintptr_t)cells.first;
+        OZ_TRY(dev->upload(dev, NULL, (void *)((uintptr_t)to->data + at),
+                           (const void *)((uintptr_t)l->view.planes[i].data + at),
+                           (size_t)cells.bytes, err));
+    }
+    return dev->wait(dev, NULL, err);
+}
+
+static enum oz_status close_chunk(struct loader *l, struct oz_error *err)
+{
+    const struct oz_load_step *step = &l->schedule->steps[l->phase->first];
+    const struct oz_load_item *item = &l->items->items[step->item];
+    struct oz_device *dev = l->args->dev;
+    int64_t row0;
+    int64_t rows;
+    chunk_rows(l, &row0, &rows);
+    if (item->packed_bytes > 0) {
+        return dev->ops->pack_band(dev, NULL, item->param, step->slice, row0, rows, &l->view, err);
+    }
+    return upload(l, item, step->slice, row0, rows, err);
+}
+
+static void run_phase(struct loader *l)
+{
+    int64_t last = l->phase->first + l->phase->count - 1;
+    struct oz_error err;
+    if (l->phase->kind == OZ_PHASE_ENCODE) {
+        begin_scope(l);
+    } else if (l->phase->kind == OZ_PHASE_STAGED) {
+        open_chunk(l);
+    }
+    oz_pool_for(l->pool, l->phase->count, 1, run_steps, l);
+    if (l->phase->kind == OZ_PHASE_OBSERVE && !atomic_load(&l->stop)) {
+        join_states(l);
+    } else if (l->phase->kind == OZ_PHASE_STAGED && !atomic_load(&l->stop)) {
+        enum oz_status status = close_chunk(l, &err);
+        if (status != OZ_OK) {
+            fail(l, last, status, &err);
+        }
+    }
+    if (!atomic_load(&l->stop)) {
+        report(l, last);
+    }
+}
+
+/* ---- the whole ---- */
+
+static enum oz_status prepare(struct loader *l, struct oz_error *err)
+{
+    const struct oz_load_schedule *s = l->schedule;
+    l->pool = l->args->dev->pool;
+    if (s->workers != oz_pool_threads(l->pool)) {
+        OZ_TRY(oz_pool_create(&l->own_pool, s->workers, err));
+        l->pool = l->own_pool;
+    }
+    l->staging = oz_alloc_aligned((size_t)s->staging_bytes, OZ_LOAD_ALIGN);
+    l->states = oz_alloc_zero((size_t)s->band_states, sizeof *l->states);
+    if (l->staging == NULL || l->states == NULL) {
+        return OZ_FAIL(err, OZ_ERR_NOMEM,
+                       "Out of memory for the loader's ring (%" PRId64 " bytes).",
+                       s->staging_bytes);
+    }
+    l->kept = l->staging + s->workers * s->worker_bytes;
+    return OZ_OK;
+}
+
+/* Operators find the weight, or nothing of it. */
+static void bind(struct loader *l, bool loaded)
+{
+    for (int32_t i = 0; i < l->items->count; i++) {
+        const struct oz_load_item *item = &l->items->items[i];
+        if (item->way == OZ_WAY_STREAM) {
+            item->param->weight = loaded ? item->weight
+                                         : oz_weight_shape(item->codec, item->shape.slices,
+                                                           item->shape.rows, item->shape.cols);
+            item->param->packed = loaded ? item->packed : NULL;
+        }
+    }
+}
+
+enum oz_status oz_load_stream(const struct oz_load_args *args, struct oz_load_items *items,
+                              const struct oz_load_schedule *schedule, oz_load_report_fn report_fn,
+                              void *report_ctx, struct oz_error *err)
+{
+    struct loader l = {.args = args,
+                       .items = items,
+                       .schedule = schedule,
+                       .report = report_fn,
+                       .report_ctx = report_ctx,
+                       .failed_step = INT64_MAX,
+                       .err = err};
+    bind(&l, true); /* also what is packed: packing finds its place there */
+    if (schedule->count == 0) {
+        return OZ_OK;
+    }
+    pthread_mutex_init(&l.lock, NULL);
+    enum oz_status status = prepare(&l, err);
+    for (int64_t i = 0; i < schedule->phase_count && status == OZ_OK; i++) {
+        l.phase = &schedule->phases[i];
+        run_phase(&l);
+        status = l.status;
+    }
+    oz_pool_destroy(&l.own_pool);
+    oz_free(l.staging);
+    oz_free(l.states);
+    pthread_mutex_destroy(&l.lock);
+    if (status != OZ_OK) {
+        bind(&l, false);
+    }
+    return status;
+}

@@ -1,0 +1,147 @@
+/* Items that are moved at once from the map: vectors, convolutions, and weights that are packed from
+ * where they lie. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "load/item.h"
+
+#define PACK_BYTES (INT64_C(16) << 20) /* of a mapped weight between two looks at its pages */
+
+/* Convolution kernel [out, in, (kt,) kh, kw] to [out, taps, in], keeping the last temporal tap where
+ * asked. */
+static void move_conv(const struct oz_layer *layer, const uint8_t *src, size_t size, uint8_t *dst)
+{
+    int64_t out = layer->shape[0];
+    int64_t in = layer->shape[1];
+    int64_t taps = 1;
+    int64_t file_taps = 1;
+    for (int32_t i = 2; i < layer->rank; i++) {
+        taps *= layer->shape[i];
+    }
+    for (int32_t i = 2; i < layer->file_rank; i++) {
+        file_taps *= layer->file_shape[i];
+    }
+    int64_t skip = file_taps - taps; /* time is the outermost kernel dim */
+    for (int64_t o = 0; o < out; o++) {
+        for (int64_t tap = 0; tap < taps; tap++) {
+            for (int64_t c = 0; c < in; c++) {
+                const uint8_t *from = src + (size_t)((o * in + c) * file_taps + skip + tap) * size;
+                memcpy(dst, from, size);
+                dst += size;
+            }
+        }
+    }
+}
+
+/* A norm or vector, or a part of one, as f32. */
+static void move_vector(const struct oz_load_part *part, float *dst)
+{
+    const struct oz_tensor_view *t = part->tensor;
+    struct oz_weight file =
+        oz_weight_plain(t->dtype, 1, 1, t->elements, (void *)(uintptr_t)t->data);
+    for (int64_t i = 0; i < part->shape.cols; i++) {
+        float *to = &dst[part->first_row + i * part->row_stride];
+        file.codec->decode(&file, 0, 0, oz_load_source_row(part, i), 1, to);
+        if (part->layer->transform & OZ_TRANSFORM_ADD_ONE) {
+            *to += 1.0F;
+        }
+    }
+}
+
+static void move(const struct oz_load_item *item, void *dst)
+{
+    for (int32_t i = 0; i < item->part_count; i++) {
+        const struct oz_load_part *part = &item->parts[i];
+        if (part->tensor->elements == 0) {
+            continue;
+        }
+        if (item->use == OZ_USE_VECTOR) {
+            move_vector(part, dst);
+        } else {
+            move_conv(part->layer, part->tensor->data, (size_t)oz_dtype_bits(item->stored) / 8,
+                      dst);
+        }
+    }
+}
+
+/* Straight into the arena, or by way of a host buffer to a device. */
+static enum oz_status place(const struct oz_load_args *a, const struct oz_load_item *item,
+                            struct oz_error *err)
+{
+    void *memory = item->weight.planes[OZ_PLANE_CODES].data;
+    size_t bytes = (size_t)item->plane_bytes;
+    item->param->weight = item->weight;
+    if (a->dev->host_memory || bytes == 0) {
+        move(item, memory);
+        return OZ_OK;
+    }
+    void *staging;
+    OZ_TRY(a->dev->alloc_host(a->dev, bytes, &staging, err));
+    move(item, staging);
+    enum oz_status status = a->dev->upload(a->dev, NULL, memory, staging, bytes, err);
+    if (status == OZ_OK) {
+        status = a->dev->wait(a->dev, NULL, err);
+    }
+    a->dev->free_host(a->dev, staging);
+    return status;
+}
+
+/* A convolution: moved, packed, given back. */
+static enum oz_status pack_moved(const struct oz_load_args *a, const struct oz_load_item *item,
+                                 struct oz_error *err)
+{
+    const struct oz_load_matrix m = item->shape;
+    void *moved = oz_alloc((size_t)item->parts[0].tensor->bytes);
+    if (moved == NULL) {
+        return OZ_FAIL_NOMEM(err, item->parts[0].layer->name);
+    }
+    move(item, moved);
+    struct oz_weight whole = oz_weight_plain(item->stored, m.slices, m.rows, m.cols, moved);
+    item->param->packed = item->packed;
+    enum oz_status status =
+        a->dev->ops->pack_band(a->dev, NULL, item->param, 0, 0, m.rows, &whole, err);
+    oz_free(moved);
+    return status;
+}
+
+/* From the map, whose pages are given back; the planes stay readable there. */
+static enum oz_status pack_mapped(const struct oz_load_args *a, const struct oz_load_item *item,
+                                  struct oz_error *err)
+{
+    const struct oz_tensor_view *t = item->parts[0].tensor;
+    const struct oz_load_matrix m = item->shape;
+    struct oz_weight whole =
+        oz_weight_plain(item->stored, m.slices, m.rows, m.cols, (void *)(uintptr_t)t->data);
+    int64_t row_bytes = whole.planes[OZ_PLANE_CODES].row_stride_bytes;
+    int64_t unit = oz_load_scope_rows(item);
+    int64_t band = row_bytes > 0 ? PACK_BYTES / row_bytes / unit * unit : 0;
+    band = band > 0 ? band : unit;
+    item->param->packed = item->packed;
+    item->param->weight = whole;
+    for (int64_t s = 0; s < m.slices; s++) {
+        for (int64_t r = 0; r < m.rows; r += band) {
+            int64_t rows = m.rows - r < band ? m.rows - r : band;
+            OZ_TRY(a->dev->ops->pack_band(a->dev, NULL, item->param, s, r, rows, &whole, err));
+        }
+    }
+    oz_ckpt_forget(a->match->ckpt, t);
+    return OZ_OK;
+}
+
+enum oz_status oz_load_whole(const struct oz_load_args *a, const struct oz_load_item *item,
+                             struct oz_error *err)
+{
+    const struct oz_load_matrix m = item->shape;
+    switch (item->way) {
+    case OZ_WAY_MAPPED:
+        item->param->weight = oz_weight_plain(item->stored, m.slices, m.rows, m.cols,
+                                              (void *)(uintptr_t)item->parts[0].tensor->data);
+        return OZ_OK;
+    case OZ_WAY_PACK_MAP: return pack_mapped(a, item, err);
+    case OZ_WAY_PACK_WHOLE: return pack_moved(a, item, err);
+    case OZ_WAY_WHOLE:
+    case OZ_WAY_STREAM: break;
+    }
+    return place(a, item, err);
+}

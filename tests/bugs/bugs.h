@@ -1,0 +1,45 @@
+/*
+ * What happened when a bug of the field was put to ounce, in four classes. Each check ends in one of
+ * them; the program fails when one of the last two is met.
+ *   passed            it works, and the result was looked at
+ *   refused rightly   an error of the right status, in the right words
+ *   wrong but loud    an error where it should work, or another error than the right one
+ *   wrong and silent  it went through with a wrong result, or without the refusal or the warning
+ */
+#ifndef OZ_TESTS_BUGS_H
+#define OZ_TESTS_BUGS_H
+
+#include <ounce/status.h>
+#include <stdbool.h>
+
+enum outcome { PASSED, REFUSED, LOUD, SILENT, OUTCOMES };
+
+/* Counts an outcome of the running entry; the text is printed for the wrong ones. */
+void bugs_count(enum outcome outcome, const char *format, ...) OZ_PRINTF(2, 3);
+/* The result is right, or wrong without anybody having said so. */
+void bugs_right(bool right, const char *what);
+/* What must work did not fail. Returns whether it did not. */
+bool bugs_works(enum oz_status status, const struct oz_error *err, const char *what);
+/* What must be refused was, so and in these words. */
+void bugs_refused(enum oz_status got, const struct oz_error *err, enum oz_status want,
+                  const char *phrase, const char *what);
+/* The path of a file that `make` wrote; valid until the eighth call from now. */
+const char *bugs_file(const char *name);
+
+/* The entries, in files by subject. */
+void b11_index_names_a_tensor_that_no_shard_has(void);
+void b12_stray_and_stale_files(void);
+void b13_tie_flag_and_file_disagree(void);
+void b14_zero_elements_and_rank_0(void);
+void b15_trailing_bytes_holes_overlaps(void);
+void b16_new_dtypes(void);
+void b56_sizes_are_not_trusted(void);
+void b57_unknown_dtype_skips_no_check(void);
+void b43_prompts_beyond_ascii(void);
+void b44_characters_over_several_tokens(void);
+void b45_prompts_of_any_length(void);
+void b47_odd_sizes(void);
+void b48_seeds_inside_a_batch(void);
+void bugs_close_engine(void);
+
+#endif

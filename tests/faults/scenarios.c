@@ -1,0 +1,257 @@
+#include "faults/scenarios.h"
+
+#include "test.h"
+
+#define OZ_UNSTABLE
+#include <ounce/ounce.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/pool.h"
+#include "base/regex.h"
+#include "base/unicode.h"
+#include "ckpt/table.h"
+#include "ckpt/writer.h"
+#include "media/png.h"
+#include "pipe/pipeline.h"
+#include "scratch.h"
+#include "text/template.h"
+#include "text/tokenizer.h"
+
+#define GOLDEN OZ_TEST_DIR "/golden"
+
+static void add(uint64_t *digest, const void *data, size_t bytes)
+{
+    const uint8_t *p = data;
+    for (size_t i = 0; i < bytes; i++) {
+        *digest = (*digest ^ p[i]) * UINT64_C(0x100000001B3);
+    }
+}
+
+static void add_number(uint64_t *digest, int64_t n)
+{
+    add(digest, &n, sizeof n);
+}
+
+static enum oz_status run_json(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_json *v;
+    OZ_TRY(oz_json_parse_file(&v, GOLDEN "/tokenizer/qwen2_files/vocab.json", 1 << 24, err));
+    for (void *it = oz_json_first(v); it != NULL; it = oz_json_next(v, it)) {
+        add(digest, oz_json_key(it), strlen(oz_json_key(it)));
+        add_number(digest, oz_json_integer(oz_json_value(it), -1));
+    }
+    oz_json_free(v);
+    return OZ_OK;
+}
+
+static enum oz_status read_all(struct oz_ckpt *c, uint64_t *digest, struct oz_error *err)
+{
+    for (int64_t i = 0; i < oz_ckpt_count(c); i++) {
+        const struct oz_tensor_view *t = oz_ckpt_tensor(c, i);
+        static uint8_t bytes[1 << 16];
+        int64_t n = t->bytes < (int64_t)sizeof bytes ? t->bytes : (int64_t)sizeof bytes;
+        OZ_TRY(oz_ckpt_read(c, t, 0, n, bytes, err));
+        add(digest, t->name, strlen(t->name));
+        add(digest, bytes, (size_t)n);
+    }
+    return oz_ckpt_check(c, err);
+}
+
+static enum oz_status run_ckpt(uint64_t *digest, struct oz_error *err)
+{
+    static const char *const stems[] = {"model", NULL};
+    struct oz_ckpt *c;
+    OZ_TRY(oz_ckpt_open(&c, GOLDEN "/ckpt/shards", stems, err));
+    enum oz_status status = read_all(c, digest, err);
+    oz_ckpt_close(&c);
+    return status;
+}
+
+static enum oz_status run_tokenizer(uint64_t *digest, struct oz_error *err)
+{
+    static const char text[] = "a red apple, \xE7\x8C\xAB <|im_end|> caf\x65\xCC\x81 12345";
+    struct oz_tokenizer *tok;
+    struct oz_token_list ids;
+    struct oz_buf back;
+    OZ_TRY(oz_tokenizer_open(&tok, GOLDEN "/tokenizer/qwen2_files", err));
+    oz_token_list_init(&ids, 1000);
+    oz_buf_init(&back, 1000);
+    enum oz_status status = oz_tokenizer_encode(tok, text, sizeof text - 1, NULL, 0, &ids, err);
+    if (status == OZ_OK) {
+        status = oz_tokenizer_decode(tok, ids.ids, ids.count, &back, err);
+    }
+    if (status == OZ_OK) {
+        add(digest, ids.ids, ids.count * sizeof *ids.ids);
+        add(digest, back.data, back.bytes);
+    }
+    oz_buf_deinit(&back);
+    oz_token_list_deinit(&ids);
+    oz_tokenizer_close(&tok);
+    return status;
+}
+
+static enum oz_status run_png(uint64_t *digest, struct oz_error *err)
+{
+    static const uint8_t rgb[4 * 4 * 3] = {1, 2, 3, 250, 251, 252};
+    static const struct oz_png_text texts[] = {{"ounce", "{\"prompt\":\"x\"}"},
+                                               {"other", "\xE7\x8C\xAB"}};
+    struct oz_buf out;
+    struct oz_png png;
+    oz_buf_init(&out, 1 << 16);
+    enum oz_status status = oz_png_encode(rgb, 4, 4, texts, 2, &out, err);
+    if (status == OZ_OK) {
+        status = oz_png_decode(out.data, out.bytes, 1 << 20, &png, err);
+    }
+    if (status == OZ_OK) {
+        add(digest, png.rgb, sizeof rgb);
+        add_number(digest, (int64_t)png.text_count);
+        oz_png_deinit(&png);
+    }
+    oz_buf_deinit(&out);
+    return status;
+}
+
+static enum oz_status run_file(uint64_t *digest, struct oz_error *err)
+{
+    char *data;
+    size_t bytes;
+    char *path = oz_file_join(scratch_path("out"), "written");
+    if (path == NULL) {
+        return OZ_FAIL_NOMEM(err, "a path");
+    }
+    enum oz_status status = oz_file_write(path, "some bytes", 10, err);
+    if (status == OZ_OK) {
+        status = oz_file_read(path, 100, &data, &bytes, err);
+    }
+    if (status == OZ_OK) {
+        add(digest, data, bytes);
+        oz_free(data);
+    }
+    oz_free(path);
+    return status;
+}
+
+static void square(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    int64_t *values = ctx;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        values[i] = i * i;
+    }
+}
+
+static enum oz_status run_pool(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_pool *pool;
+    int64_t values[64];
+    OZ_TRY(oz_pool_create(&pool, 3, err));
+    oz_pool_for(pool, 64, 1, square, values);
+    add(digest, values, sizeof values);
+    oz_pool_destroy(&pool);
+    return OZ_OK;
+}
+
+static enum oz_status run_random_model(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_random_options o;
+    oz_random_options_default(&o);
+    o.layers = 1;
+    o.heads = 2;
+    o.head_dim = 16;
+    o.text_layers = 1;
+    o.vae_base_dim = 4;
+    scratch_remove("out/model");
+    OZ_TRY(oz_model_random(scratch_path("out/model"), &o, err));
+    struct oz_ckpt *c;
+    OZ_TRY(oz_ckpt_open(&c, scratch_path("out/model/transformer"), NULL, err));
+    enum oz_status status = read_all(c, digest, err);
+    oz_ckpt_close(&c);
+    return status;
+}
+
+static int count_text(void *ctx, const char *text, size_t bytes)
+{
+    add(ctx, text, bytes);
+    return 0;
+}
+
+static enum oz_status run_inspect(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_inspect_options o;
+    oz_inspect_options_default(&o);
+    o.json = o.tensors = 1;
+    return oz_model_inspect(scratch_path("tiny"), &o, count_text, digest, err);
+}
+
+static enum oz_status run_generate(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_engine *e;
+    struct oz_engine_options o;
+    struct oz_image *image = NULL;
+    struct oz_image_request r;
+    oz_engine_options_default(&o);
+    o.model = scratch_path("tiny");
+    o.threads = 2;
+    oz_image_request_default(&r);
+    r.prompt = "red apple";
+    r.width = r.height = 32;
+    r.num_inference_steps = 2;
+    OZ_TRY(oz_engine_open(&e, &o, err));
+    enum oz_status status = oz_image_generate(e, &r, 1, &image, err);
+    if (status == OZ_OK) {
+        add(digest, oz_image_pixels(image), 3 * 32 * 32);
+        status = oz_image_write_png(image, scratch_path("out/picture.png"), NULL, err);
+    }
+    oz_image_destroy(&image);
+    oz_engine_close(&e);
+    return status;
+}
+
+const struct scenario scenarios[] = {
+    {"json", run_json, false},
+    {"ckpt", run_ckpt, false},
+    {"tokenizer", run_tokenizer, false},
+    {"png", run_png, false},
+    {"file", run_file, false},
+    {"pool", run_pool, false},
+    {"random_model", run_random_model, true},
+    {"inspect", run_inspect, true},
+    {"generate", run_generate, true},
+};
+const int scenario_count = sizeof scenarios / sizeof *scenarios;
+
+int scenarios_open(void **state)
+{
+    struct oz_random_options o;
+    struct oz_error err;
+    if (scratch_open(state) != 0) {
+        return 1;
+    }
+    scratch_folder("out");
+    oz_random_options_default(&o);
+    o.layers = 1;
+    o.heads = 2;
+    o.head_dim = 16;
+    o.text_layers = 1;
+    o.vae_base_dim = 4;
+    if (oz_model_random(scratch_path("tiny"), &o, &err) != OZ_OK) {
+        print_error("%s\n", err.message);
+        return 1;
+    }
+    return 0;
+}
+
+int scenarios_close(void **state)
+{
+    return scratch_close(state);
+}
+
+bool scenarios_full(void)
+{
+    const char *value = getenv("OUNCE_FAULTS");
+    return value != NULL && strcmp(value, "full") == 0;
+}
