@@ -112,8 +112,8 @@ static enum oz_status measure(struct bench *b, struct oz_bench_case *c, const ch
     size_t bytes = c->kernel->scratch(c->dev, c->args);
     void *scratch =
         bytes < SIZE_MAX / 2
-            ? oz_alloc_aligned((bytes + OZ_DEVICE_ALIGN) / OZ_DEVICE_ALIGN * OZ_DEVICE_ALIGN,
-                               OZ_DEVICE_ALIGN)
+            ? oz_alloc_large((bytes + OZ_DEVICE_ALIGN) / OZ_DEVICE_ALIGN * OZ_DEVICE_ALIGN,
+                             OZ_DEVICE_ALIGN)
             : NULL;
     if (scratch == NULL) {
         return OZ_FAIL_NOMEM(err, shape);
