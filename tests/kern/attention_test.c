@@ -1,6 +1,7 @@
 /*
  * attention against softmax in double: segments, cross, masks, GQA, sinks, bias, pages, special
- * values. Every kernel of the list that this processor can run (and OUNCE_CPU allows) is tested.
+ * values. Every kernel of the list that this processor can run (and OUNCE_CPU allows) is tested; that
+ * of AMX over emulated instructions too.
  */
 #include "kern.h"
 
@@ -586,22 +587,34 @@ static const struct CMUnitTest tests[] = {
     KERN_TEST(waves),       KERN_TEST(weights),        KERN_TEST(refusals),
 };
 
+static int test_kernel(const struct oz_cpu_kernel *k, const char *how)
+{
+    print_message("%s%s\n", k->name, how);
+    in_bf16 = strncmp(k->name, "oz_attention_bf16", 17) == 0;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
 int main(void)
 {
     struct oz_cpuid id;
     uint32_t tiers;
     int failed = 0;
+    const char *tier = getenv("OUNCE_CPU");
     oz_cpuid_read(&id);
-    if (oz_tier_limit(oz_tier_mask(&id), getenv("OUNCE_CPU"), &tiers, NULL) != OZ_OK) {
+    if (oz_tier_limit(oz_tier_mask(&id), tier, &tiers, NULL) != OZ_OK) {
         return 77; /* this processor lacks the tier that was asked for */
     }
     for (const struct oz_cpu_kernel *const *k = oz_cpu_kernels(OZ_OP_ATTENTION); *k != NULL; k++) {
         if (tiers & (1U << (*k)->tier)) {
-            print_message("%s\n", (*k)->name);
             setenv("OUNCE_FORCE", (*k)->name, 1);
-            in_bf16 = strncmp((*k)->name, "oz_attention_bf16", 17) == 0;
-            failed += cmocka_run_group_tests(tests, NULL, NULL);
+            failed += test_kernel(*k, "");
         }
+    }
+    unsetenv("OUNCE_FORCE");
+    bool emulate = tiers & (1U << OZ_TIER_AVX2) && (tier == NULL || strcmp(tier, "avx2") == 0);
+    const struct oz_cpu_kernel *emulated = emulate ? kern_emulate(OZ_OP_ATTENTION) : NULL;
+    if (emulated != NULL) {
+        failed += test_kernel(emulated, ", emulated");
     }
     return failed;
 }
