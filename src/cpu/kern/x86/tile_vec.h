@@ -73,7 +73,7 @@ TILE_INLINE vf tile_add_at(vf sum, const char *a, tile_v b)
  * instruction. All rows would be bound by loads (two a cycle), none by the instructions that a core
  * decodes when it shares them with another thread; two of three measured best.
  */
-#if OZ_VL == 16
+#if OZ_VL == 16 && !defined(TILE_PAIRS) /* vdpbf16ps is the bound there: folding only costs */
 #define TILE_FOLDS(r) ((r) % 3 != 2)
 #else
 #define TILE_FOLDS(r) false
