@@ -84,13 +84,21 @@ void oz_lora_json(const struct oz_lora *lora, int32_t row, struct oz_buf *out);
 
 /* ---- merging: lora_merge.c ---- */
 
+#define OZ_LORA_LANES 16 /* columns of A that are kept together */
+
+/* Elements of room for A. */
+static inline int64_t oz_lora_down_elements(int64_t rank, int64_t cols)
+{
+    return (cols + OZ_LORA_LANES - 1) / OZ_LORA_LANES * OZ_LORA_LANES * rank;
+}
+
 /* Rows of a layer that wait in staging. */
 struct oz_lora_rows {
     int32_t row;             /* of the layer table */
     int64_t count, cols;     /* cols: the layer's input features */
     const int64_t *up_rows;  /* [count]: rows of B, ascending or not */
     float *const *w;         /* [count]: [cols] each */
-    float *down, *up;        /* room for oz_lora_rank * cols, oz_lora_rank * count elements */
+    float *down, *up;        /* room of oz_lora_down_elements, and of rank * count elements */
     float limit;             /* what becomes infinite where it is stored: the least such value */
     const char *stored_name; /* of that dtype, for messages */
 };

@@ -7,112 +7,130 @@
 #include "load/lora.h"
 #include "num/codec.h"
 
-#define TILE 512 /* columns whose sums stay in the first cache */
+#define LANES OZ_LORA_LANES
 
-/* Rows of a factor in f32; `rows` NULL: 0, 1, ... */
-static enum oz_status decode_rows(const struct oz_lora *lora, const struct oz_lora_pair *p,
-                                  const struct oz_tensor_view *t, const int64_t *rows,
-                                  int64_t count, float *dst, struct oz_error *err)
+static enum oz_status check_factor(const struct oz_lora *lora, const struct oz_lora_pair *p,
+                                   const struct oz_tensor_view *t, int64_t row, const float *x,
+                                   struct oz_error *err)
 {
-    int64_t cols = t->shape[1];
-    struct oz_weight w =
-        oz_weight_plain(t->dtype, 1, t->shape[0], cols, (void *)(uintptr_t)t->data);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t row = rows != NULL ? rows[i] : i;
-        float *to = dst + i * cols;
-        w.codec->decode(&w, 0, row, 0, cols, to);
-        for (int64_t c = 0; c < cols; c++) {
-            if (!isfinite(to[c])) {
-                return OZ_FAIL(err, OZ_ERR_FORMAT,
-                               "%s: the LoRA tensor %s is %s at [%" PRId64 ", %" PRId64
-                               "]; the file is damaged, or its training failed.",
-                               lora->files[p->file].path, t->name,
-                               isnan(to[c]) ? "NaN" : "infinite", row, c);
+    for (int64_t c = 0; c < t->shape[1]; c++) {
+        if (!isfinite(x[c])) {
+            return OZ_FAIL(err, OZ_ERR_FORMAT,
+                           "%s: the LoRA tensor %s is %s at [%" PRId64 ", %" PRId64
+                           "]; the file is damaged, or its training failed.",
+                           lora->files[p->file].path, t->name, isnan(x[c]) ? "NaN" : "infinite",
+                           row, c);
+        }
+    }
+    return OZ_OK;
+}
+
+static struct oz_weight plain_of(const struct oz_tensor_view *t)
+{
+    return oz_weight_plain(t->dtype, 1, t->shape[0], t->shape[1], (void *)(uintptr_t)t->data);
+}
+
+/* Rows of B as f32 [count, rank]. */
+static enum oz_status decode_up(const struct oz_lora *lora, const struct oz_lora_pair *p,
+                                const struct oz_lora_rows *r, struct oz_error *err)
+{
+    struct oz_weight w = plain_of(p->up);
+    for (int64_t i = 0; i < r->count; i++) {
+        float *to = r->up + i * p->rank;
+        w.codec->decode(&w, 0, r->up_rows[i], 0, p->rank, to);
+        OZ_TRY(check_factor(lora, p, p->up, r->up_rows[i], to, err));
+    }
+    return OZ_OK;
+}
+
+/* A as f32 [ceil(cols / LANES), rank, LANES], zeros behind the last column. */
+static enum oz_status decode_down(const struct oz_lora *lora, const struct oz_lora_pair *p,
+                                  const struct oz_lora_rows *r, struct oz_error *err)
+{
+    struct oz_weight w = plain_of(p->down);
+    for (int64_t k = 0; k < p->rank; k++) {
+        for (int64_t c = 0; c < r->cols; c += LANES) {
+            float *to = r->down + c * p->rank + k * LANES;
+            int64_t n = r->cols - c < LANES ? r->cols - c : LANES;
+            memset(to, 0, LANES * sizeof *to);
+            w.codec->decode(&w, 0, k, c, n, to);
+            for (int64_t i = 0; i < n; i++) {
+                if (!isfinite(to[i])) {
+                    w.codec->decode(&w, 0, k, 0, r->cols, r->w[0]); /* lost with the load */
+                    return check_factor(lora, p, p->down, k, r->w[0], err);
+                }
             }
         }
     }
     return OZ_OK;
 }
 
-/* w[0 .. n) += factor * up . down[:, 0 .. n), the sum in the order of the rank. */
-static void add_product(float *w, const float *up, const float *down, int64_t rank, int64_t stride,
-                        int64_t n, float factor)
+/* sum[0 .. LANES) = up . down, from the first element of the rank to its last. */
+static void product(const float *up, const float *down, int64_t rank, float sum[LANES])
 {
-    float sum[TILE] = {0};
-    int64_t k = 0;
-    for (; k + 4 <= rank; k += 4) { /* four at once: fewer passes over the sums, the same order */
-        const float *d = down + k * stride;
-        float u0 = up[k];
-        float u1 = up[k + 1];
-        float u2 = up[k + 2];
-        float u3 = up[k + 3];
-        for (int64_t c = 0; c < n; c++) {
-            float s = sum[c] + u0 * d[c];
-            s = s + u1 * d[c + stride];
-            s = s + u2 * d[c + 2 * stride];
-            sum[c] = s + u3 * d[c + 3 * stride];
+    float s[LANES] = {0};
+    for (int64_t k = 0; k < rank; k++) {
+        for (int i = 0; i < LANES; i++) {
+            s[i] = s[i] + up[k] * down[k * LANES + i];
         }
     }
-    for (; k < rank; k++) {
-        const float *d = down + k * stride;
-        for (int64_t c = 0; c < n; c++) {
-            sum[c] = sum[c] + up[k] * d[c];
-        }
-    }
-    for (int64_t c = 0; c < n; c++) {
-        w[c] = w[c] + factor * sum[c];
-    }
+    memcpy(sum, s, sizeof s);
 }
 
-static bool all_below(const float *w, int64_t n, float limit)
+static uint32_t magnitude(float x)
 {
-    float largest = 0;
-    for (int64_t c = 0; c < n; c++) {
-        float a = fabsf(w[c]);
-        largest = a < largest ? largest : a; /* NaN stays, too */
-        if (!(largest < limit)) {
-            return false;
-        }
-    }
-    return true;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits & 0x7FFFFFFFU;
 }
 
-/* A value that does not fit, where the weight did before. The pair is the first that makes it so. */
-static enum oz_status check_row(const struct oz_lora *lora, const struct oz_lora_pair *p,
-                                const struct oz_lora_rows *r, int64_t i, int64_t col, int64_t n,
-                                const float *before, struct oz_error *err)
+/* w[0 .. n) += factor * sum. Returns the place of a value that was below the limit and is not any
+ * more, or -1; magnitudes as bits are ordered like the values, NaN above infinity. */
+static int64_t add_sum(float *w, const float sum[LANES], float factor, int64_t n, uint32_t limit)
 {
-    const float *w = r->w[i] + col;
-    if (all_below(w, n, r->limit)) {
-        return OZ_OK;
+    float before[LANES];
+    uint32_t most = 0;
+    memcpy(before, w, (size_t)n * sizeof *w);
+    for (int64_t i = 0; i < n; i++) {
+        w[i] = w[i] + factor * sum[i];
+        most = magnitude(w[i]) > most ? magnitude(w[i]) : most;
     }
-    for (int64_t c = 0; c < n; c++) {
-        if (fabsf(before[c]) < r->limit && !(fabsf(w[c]) < r->limit)) {
-            return OZ_FAIL(err, OZ_ERR_FORMAT,
-                           "%s: merging %s into %s gives %g at [%" PRId64 ", %" PRId64
-                           "], which %s cannot hold; the scale is %g (alpha %g, rank %" PRId64
-                           "): give a smaller one, --lora FILE:scale.",
-                           lora->files[p->file].path, p->up->name, lora->table->rows[r->row].module,
-                           (double)w[c], r->up_rows[i], col + c, r->stored_name,
-                           lora->files[p->file].scale, p->alpha, p->rank);
+    for (int64_t i = 0; i < n && most >= limit; i++) {
+        if (magnitude(w[i]) >= limit && magnitude(before[i]) < limit) {
+            return i;
         }
     }
-    return OZ_OK; /* the checkpoint's own NaN or infinity */
+    return -1;
+}
+
+static enum oz_status fail_large(const struct oz_lora *lora, const struct oz_lora_pair *p,
+                                 const struct oz_lora_rows *r, int64_t i, int64_t col,
+                                 struct oz_error *err)
+{
+    return OZ_FAIL(err, OZ_ERR_FORMAT,
+                   "%s: merging %s into %s gives %g at [%" PRId64 ", %" PRId64
+                   "], which %s cannot hold; the scale is %g (alpha %g, rank %" PRId64
+                   "): give a smaller one, --lora FILE:scale.",
+                   lora->files[p->file].path, p->up->name, lora->table->rows[r->row].module,
+                   (double)r->w[i][col], r->up_rows[i], col, r->stored_name,
+                   lora->files[p->file].scale, p->alpha, p->rank);
 }
 
 static enum oz_status merge_pair(const struct oz_lora *lora, const struct oz_lora_pair *p,
                                  const struct oz_lora_rows *r, struct oz_error *err)
 {
-    float before[TILE];
-    OZ_TRY(decode_rows(lora, p, p->down, NULL, p->rank, r->down, err));
-    OZ_TRY(decode_rows(lora, p, p->up, r->up_rows, r->count, r->up, err));
-    for (int64_t c = 0; c < r->cols; c += TILE) {
-        int64_t n = r->cols - c < TILE ? r->cols - c : TILE;
+    uint32_t limit = magnitude(r->limit);
+    OZ_TRY(decode_up(lora, p, r, err));
+    OZ_TRY(decode_down(lora, p, r, err));
+    for (int64_t c = 0; c < r->cols; c += LANES) { /* A's part stays in the first cache */
+        int64_t n = r->cols - c < LANES ? r->cols - c : LANES;
         for (int64_t i = 0; i < r->count; i++) {
-            memcpy(before, r->w[i] + c, (size_t)n * sizeof *before);
-            add_product(r->w[i] + c, r->up + i * p->rank, r->down + c, p->rank, r->cols, n,
-                        p->factor);
-            OZ_TRY(check_row(lora, p, r, i, c, n, before, err));
+            float sum[LANES];
+            product(r->up + i * p->rank, r->down + c * p->rank, p->rank, sum);
+            int64_t at = add_sum(r->w[i] + c, sum, p->factor, n, limit);
+            if (at >= 0) {
+                return fail_large(lora, p, r, i, c + at, err);
+            }
         }
     }
     return OZ_OK;

@@ -97,7 +97,7 @@ struct oz_load_room oz_load_room_of(const struct oz_load_item *item, int64_t row
     if (item->lora_rank > 0) {
         int64_t line = item->encodes ? oz_load_file_line(item) : item->shape.cols * 4;
         room.other = oz_load_round(rows * line);
-        room.down = oz_load_round(item->lora_rank * item->shape.cols * 4);
+        room.down = oz_load_round(oz_lora_down_elements(item->lora_rank, item->shape.cols) * 4);
         room.up = oz_load_round(rows * item->lora_rank * 4);
         room.lists = oz_load_round(rows * (int64_t)(sizeof(int64_t) + sizeof(float *)));
     }

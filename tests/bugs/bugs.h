@@ -40,6 +40,7 @@ void b44_characters_over_several_tokens(void);
 void b45_prompts_of_any_length(void);
 void b47_odd_sizes(void);
 void b48_seeds_inside_a_batch(void);
+void b59_lora_on_quantized_weights(void);
 void bugs_close_engine(void);
 
 #endif

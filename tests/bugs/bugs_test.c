@@ -28,6 +28,7 @@ static const struct {
     ENTRY(b48_seeds_inside_a_batch),
     ENTRY(b56_sizes_are_not_trusted),
     ENTRY(b57_unknown_dtype_skips_no_check),
+    ENTRY(b59_lora_on_quantized_weights),
 #undef ENTRY
 };
 
