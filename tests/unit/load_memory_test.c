@@ -108,6 +108,39 @@ static void write_checkpoint(void)
     oz_free(pattern);
 }
 
+/* An adapter of rank 8 for every linear layer. */
+static void write_lora(void)
+{
+    struct oz_ckpt_writer *w;
+    static struct oz_ckpt_spec factors[2 * MAX_ROWS];
+    static char names[2 * MAX_ROWS][64];
+    static const char *const halves[] = {"lora_A", "lora_B"};
+    static uint16_t values[8 * WIDTH];
+    int32_t count = 0;
+    for (int32_t i = 0; i < 8 * WIDTH; i++) {
+        values[i] = oz_f32_to_bf16((float)fill_value(2, (uint32_t)i) / 64.0F);
+    }
+    for (int32_t i = 0; i < table.count; i++) {
+        for (int half = 0; half < 2 && table.rows[i].kind == OZ_LAYER_LINEAR; half++) {
+            struct oz_ckpt_spec *s = &factors[count];
+            (void)snprintf(names[count], sizeof *names, "%s.%s.weight", table.rows[i].module,
+                           halves[half]);
+            *s = (struct oz_ckpt_spec){.name = names[count++],
+                                       .dtype = OZ_DTYPE_BF16,
+                                       .rank = 2,
+                                       .shape = {half == 0 ? 8 : WIDTH, half == 0 ? WIDTH : 8}};
+        }
+    }
+    const struct oz_ckpt_writer_options options = {.folder = scratch_path("l"), .stem = "x"};
+    scratch_folder("l");
+    ok(oz_ckpt_writer_create(&w, &options, factors, count, &err));
+    while (oz_ckpt_writer_next(w) >= 0) {
+        ok(oz_ckpt_writer_put(w, values, sizeof values, &err));
+    }
+    ok(oz_ckpt_writer_finish(w, &err));
+    oz_ckpt_writer_destroy(&w);
+}
+
 static int start(void **state)
 {
     /* What is given back goes back to the system, whatever was given back before. */
@@ -186,7 +219,7 @@ static void *sample(void *ctx)
     return NULL;
 }
 
-static void peak_is_as_predicted(const char *codec, bool fused)
+static void peak_is_as_predicted(const char *codec, bool fused, const struct oz_lora *lora)
 {
     struct oz_assignment assignment = assign(codec, fused);
     struct oz_load_stats stats = {0};
@@ -200,6 +233,7 @@ static void peak_is_as_predicted(const char *codec, bool fused)
                                 .dev = dev,
                                 .model = &measure,
                                 .assignment = &assignment,
+                                .lora = lora,
                                 .schedule = &schedule};
     ok(oz_load_component(&args, &err));
     int64_t predicted =
@@ -216,10 +250,10 @@ static void peak_is_as_predicted(const char *codec, bool fused)
     assert_int_equal(pthread_join(thread, NULL), 0);
     int64_t peak = (sampler.peak > after ? sampler.peak : after) - before;
     int64_t allowed = predicted / 20 + 8 * MIB;
-    print_message("%s: anonymous peak %.1f MiB, predicted %.1f (arena %.1f, staging %.1f); read "
+    print_message("%s%s: anonymous peak %.1f MiB, predicted %.1f (arena %.1f, staging %.1f); read "
                   "%.1f MiB, of which %.1f again\n",
-                  codec, (double)peak / (double)MIB, (double)predicted / (double)MIB,
-                  (double)measure.used_bytes / (double)MIB,
+                  codec, lora != NULL ? " with an adapter" : "", (double)peak / (double)MIB,
+                  (double)predicted / (double)MIB, (double)measure.used_bytes / (double)MIB,
                   (double)stats.staging_bytes / (double)MIB,
                   (double)schedule.read_bytes / (double)MIB,
                   (double)(schedule.read_bytes - schedule.tensor_bytes) / (double)MIB);
@@ -234,12 +268,19 @@ static void memory(void **state)
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* their shadows are anonymous memory too */
 #endif
-    peak_is_as_predicted("int8_channel", false);
-    peak_is_as_predicted("mxfp4", false);
-    peak_is_as_predicted("fp8_tensor", true);
-    peak_is_as_predicted("fp8_block", false);
-    peak_is_as_predicted("nvfp4", false);
-    peak_is_as_predicted("nf4_nested", false);
+    peak_is_as_predicted("int8_channel", false, NULL);
+    peak_is_as_predicted("mxfp4", false, NULL);
+    peak_is_as_predicted("fp8_tensor", true, NULL);
+    peak_is_as_predicted("fp8_block", false, NULL);
+    peak_is_as_predicted("nvfp4", false, NULL);
+    peak_is_as_predicted("nf4_nested", false, NULL);
+    struct oz_lora *lora;
+    const char *file = scratch_path("l/x.safetensors");
+    write_lora();
+    ok(oz_lora_open(&lora, match, &file, 1, 0, &err));
+    peak_is_as_predicted("mxfp4", false, lora);
+    peak_is_as_predicted("fp8_tensor", true, lora);
+    oz_lora_close(&lora);
 }
 
 /* ---- rates ---- */
