@@ -1,5 +1,6 @@
 /*
- * The encoders of every tier against num/'s: the same bytes, of every bf16 number, of rows of all
+ * The encoders of every tier against num/'s: the same bytes, of every bf16 number (and, of f32, of
+ * numbers with more bits), of rows of all
  * lengths, of ties, denormals, zeros, and of groups whose scales are at their ends.
  */
 #include "test.h"
@@ -18,6 +19,8 @@
 
 static const struct oz_encoder *encoder;
 static const struct oz_codec *codec;
+static bool f32;   /* the encoder takes f32 */
+static bool finer; /* with bits that bf16 has not */
 static int compared, left_to_num;
 
 /* Planes of one slice, each with a canary behind it. */
@@ -45,6 +48,19 @@ static void free_planes(struct oz_weight *w)
     }
 }
 
+/* Element i with bits that bf16 has not; zeros stay. */
+static float refine(uint16_t h, int64_t i)
+{
+    float x = oz_bf16_to_f32(h);
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (finer && x != 0) {
+        bits |= (uint32_t)(i * 40503 + 1) & 0xFFFFU;
+    }
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* Both ways; false: it was left to num/. */
 static bool same(const uint16_t *x, int64_t rows, int64_t cols, enum oz_exponent_rule rule)
 {
@@ -54,14 +70,15 @@ static bool same(const uint16_t *x, int64_t rows, int64_t cols, enum oz_exponent
     struct oz_weight b = make_planes(rows, cols);
     float *f = oz_alloc((size_t)(rows * cols) * sizeof *f);
     for (int64_t i = 0; i < rows * cols; i++) {
-        f[i] = oz_bf16_to_f32(x[i]);
+        f[i] = refine(x[i], i);
     }
     oz_encode_state_init(&fast);
     fast.exponent_rule = rule;
     slow = fast;
+    const void *src = f32 ? (const void *)f : x;
     bool done = true;
     if (codec->observe_passes > 0) {
-        done = encoder->observe(&a, 0, x, rows, cols, &fast);
+        done = encoder->observe(&a, 0, src, rows, cols, &fast);
         enum oz_status status = codec->observe(&b, 0, f, rows, cols, &slow);
         assert_true(!done || (status == OZ_OK && fast.amax == slow.amax));
         if (status == OZ_OK) {
@@ -71,7 +88,7 @@ static bool same(const uint16_t *x, int64_t rows, int64_t cols, enum oz_exponent
         done = status == OZ_OK;
     }
     if (done) {
-        done = encoder->encode(&a, 0, 0, x, rows, cols, &fast);
+        done = encoder->encode(&a, 0, 0, src, rows, cols, &fast);
         enum oz_status status = codec->encode(&b, 0, 0, f, rows, cols, &slow);
         assert_true(!done || status == OZ_OK);
     }
@@ -144,6 +161,34 @@ static void ties_and_zeros(uint16_t *x, enum oz_exponent_rule rule)
     }
 }
 
+/* Is it the one that the device takes? Then it is the encoder under test. */
+static bool choose(const struct oz_device *dev, const struct oz_cpu_encoder *e)
+{
+    encoder = &e->encoder;
+    codec = e->codec;
+    f32 = e->stored == OZ_DTYPE_F32;
+    finer = false;
+    return oz_cpu_find_encoder(dev, codec, e->stored) == encoder;
+}
+
+static void try_encoder(uint16_t *x)
+{
+    compared = left_to_num = 0;
+    bool fp4 = codec->planes[0].dtype == OZ_DTYPE_F4;
+    enum oz_exponent_rule last = fp4 ? OZ_EXPONENT_ALG2 : OZ_EXPONENT_FLOOR;
+    bool rules = codec->planes[1].dtype == OZ_DTYPE_F8_E8M0;
+    for (int rule = 0; rule <= (rules ? (int)last : 0); rule++) {
+        lengths(x, (enum oz_exponent_rule)rule);
+        all_numbers(x, (enum oz_exponent_rule)rule);
+        ties_and_zeros(x, (enum oz_exponent_rule)rule);
+    }
+    for (int64_t i = 0; i < 300 * 200; i++) { /* blocks of rows, the last ones short */
+        x[i] = draw(5, (uint32_t)i, 20);
+    }
+    assert_true(same(x, 300, 200, OZ_EXPONENT_DEFAULT));
+    assert_true(compared > 20 * left_to_num);
+}
+
 static void every_encoder(void **state)
 {
     struct oz_error err;
@@ -151,25 +196,10 @@ static void every_encoder(void **state)
     uint16_t *x = oz_alloc((size_t)MAX_ROWS * MAX_COLS * sizeof *x);
     assert_int_equal(oz_cpu_open(&dev, 0, NULL, getenv("OUNCE_CPU"), NULL, &err), OZ_OK);
     for (const struct oz_cpu_encoder *const *e = oz_cpu_encoders; *e != NULL; e++) {
-        encoder = &(*e)->encoder;
-        codec = (*e)->codec;
-        if (oz_cpu_find_encoder(dev, codec, OZ_DTYPE_BF16) != encoder) {
-            continue;
+        for (int bits = 0; choose(dev, *e) && bits <= f32; bits++) {
+            finer = bits > 0;
+            try_encoder(x);
         }
-        compared = left_to_num = 0;
-        bool fp4 = codec->planes[0].dtype == OZ_DTYPE_F4;
-        enum oz_exponent_rule last = fp4 ? OZ_EXPONENT_ALG2 : OZ_EXPONENT_FLOOR;
-        bool rules = codec->planes[1].dtype == OZ_DTYPE_F8_E8M0;
-        for (int rule = 0; rule <= (rules ? (int)last : 0); rule++) {
-            lengths(x, (enum oz_exponent_rule)rule);
-            all_numbers(x, (enum oz_exponent_rule)rule);
-            ties_and_zeros(x, (enum oz_exponent_rule)rule);
-        }
-        for (int64_t i = 0; i < 300 * 200; i++) { /* blocks of rows, the last ones short */
-            x[i] = draw(5, (uint32_t)i, 20);
-        }
-        assert_true(same(x, 300, 200, OZ_EXPONENT_DEFAULT));
-        assert_true(compared > 20 * left_to_num);
     }
     oz_free(x);
     oz_device_close(&dev);
@@ -183,10 +213,7 @@ static void what_is_not_finite_is_left(void **state)
     uint16_t x[3 * 161];
     assert_int_equal(oz_cpu_open(&dev, 0, NULL, getenv("OUNCE_CPU"), NULL, &err), OZ_OK);
     for (const struct oz_cpu_encoder *const *e = oz_cpu_encoders; *e != NULL; e++) {
-        encoder = &(*e)->encoder;
-        codec = (*e)->codec;
-        for (int at = 0; at < 3 * 161 && oz_cpu_find_encoder(dev, codec, OZ_DTYPE_BF16) == encoder;
-             at++) {
+        for (int at = 0; choose(dev, *e) && at < 3 * 161; at++) {
             for (int i = 0; i < 3 * 161; i++) {
                 x[i] = draw(3, (uint32_t)i, 10);
             }

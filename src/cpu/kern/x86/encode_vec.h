@@ -1,5 +1,5 @@
 /*
- * cpu/kern/x86/encode_vec.h: bf16 weights to FP8, INT8, MX and NVFP4, over vec_avx2.h or
+ * cpu/kern/x86/encode_vec.h: bf16 weights (f32 with OZ_ENCODE_F32) to FP8, INT8, MX and NVFP4, over vec_avx2.h or
  * vec_avx512.h: to the same bits as num/. Scales are computed by num/ itself; here are the largest
  * element of a group and the codes.
  *
@@ -17,7 +17,6 @@
 #include "num/plane.h"
 
 #define OZ_ALWAYS static inline __attribute__((always_inline))
-#define INFINITE_BF16 0x7F80U
 #define MX 32
 #define NV 16
 #define BLOCK 128
@@ -102,36 +101,128 @@ OZ_ALWAYS void i_store_nibbles(uint8_t *p, vi x) /* the low nibble of each, even
 
 /* ---- the largest element ---- */
 
+#if defined(OZ_ENCODE_F32)
+typedef float stored;       /* an element as it is stored */
+typedef uint32_t magnitude; /* bits without the sign: ordered like the values, NaN above infinity */
+#define STORED f32
+#define STORED_DTYPE OZ_DTYPE_F32
+#define INFINITE 0x7F800000U
+
+OZ_ALWAYS float value(stored x)
+{
+    return x;
+}
+OZ_ALWAYS float value_of(magnitude m)
+{
+    float x;
+    memcpy(&x, &m, sizeof x);
+    return x;
+}
+OZ_ALWAYS vf load(const stored *p)
+{
+    return v_load(p);
+}
+
+OZ_ALWAYS vi load_magnitudes(const stored *p)
+{
+    return I_BITS(and)(i_bits(v_load(p)), i_set(0x7FFFFFFF));
+}
+
+OZ_ALWAYS magnitude largest_lane(vi x)
+{
+#if OZ_VL == 16
+    return _mm512_reduce_max_epu32(x);
+#else
+    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4E));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xB1));
+    return (uint32_t)_mm_cvtsi128_si32(m);
+#endif
+}
+
+/* Of n elements, a multiple of the lanes. */
+OZ_ALWAYS magnitude largest_whole(const stored *p, int64_t n)
+{
+    vi most = load_magnitudes(p);
+    for (int64_t i = OZ_VL; i < n; i += OZ_VL) {
+        most = I_(max_epu32)(most, load_magnitudes(p + i));
+    }
+    return largest_lane(most);
+}
+
+OZ_ALWAYS magnitude largest_16(const stored *p)
+{
+    return largest_whole(p, 16);
+}
+
+OZ_ALWAYS magnitude largest_32(const stored *p)
+{
+    return largest_whole(p, 32);
+}
+
+/* Largest magnitude of n elements. */
+static magnitude largest(const stored *p, int64_t n)
+{
+    int64_t i = n / OZ_VL * OZ_VL;
+    magnitude most = i > 0 ? largest_whole(p, i) : 0;
+    for (; i < n; i++) {
+        magnitude x;
+        memcpy(&x, p + i, sizeof x);
+        x &= 0x7FFFFFFFU;
+        most = x > most ? x : most;
+    }
+    return most;
+}
+#else
+typedef uint16_t stored;    /* an element as it is stored */
+typedef uint16_t magnitude; /* bits without the sign: ordered like the values, NaN above infinity */
+#define STORED bf16
+#define STORED_DTYPE OZ_DTYPE_BF16
+#define INFINITE 0x7F80U
+
+OZ_ALWAYS float value(stored x)
+{
+    return oz_bf16_to_f32(x);
+}
+OZ_ALWAYS float value_of(magnitude m)
+{
+    return oz_bf16_to_f32(m);
+}
+OZ_ALWAYS vf load(const stored *p)
+{
+    return v_load_bf16(p);
+}
+
 OZ_ALWAYS __m128i max_8(__m256i x)
 {
     return _mm_max_epu16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 }
 
-OZ_ALWAYS __m256i load_magnitudes(const uint16_t *p) /* of 16 */
+OZ_ALWAYS __m256i load_magnitudes(const stored *p) /* of 16 */
 {
     return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)p),
                             _mm256_set1_epi16(0x7FFF));
 }
 
 /* The largest of eight: the smallest of their complements. */
-OZ_ALWAYS uint16_t largest_8(__m128i x)
+OZ_ALWAYS magnitude largest_8(__m128i x)
 {
     __m128i least = _mm_minpos_epu16(_mm_xor_si128(x, _mm_set1_epi16(-1)));
-    return (uint16_t) ~(uint32_t)_mm_extract_epi16(least, 0);
+    return (magnitude) ~(uint32_t)_mm_extract_epi16(least, 0);
 }
 
-OZ_ALWAYS uint16_t largest_16(const uint16_t *p)
+OZ_ALWAYS magnitude largest_16(const stored *p)
 {
     return largest_8(max_8(load_magnitudes(p)));
 }
 
-OZ_ALWAYS uint16_t largest_32(const uint16_t *p)
+OZ_ALWAYS magnitude largest_32(const stored *p)
 {
     return largest_8(max_8(_mm256_max_epu16(load_magnitudes(p), load_magnitudes(p + 16))));
 }
 
-/* Largest magnitude of n elements, as bf16 bits: ordered like the values; NaN above infinity. */
-static uint16_t largest(const uint16_t *p, int64_t n)
+/* Largest magnitude of n elements. */
+static magnitude largest(const stored *p, int64_t n)
 {
     __m256i a = _mm256_setzero_si256();
     __m256i b = a;
@@ -140,13 +231,14 @@ static uint16_t largest(const uint16_t *p, int64_t n)
         a = _mm256_max_epu16(a, load_magnitudes(p + i));
         b = _mm256_max_epu16(b, load_magnitudes(p + i + 16));
     }
-    uint16_t most = largest_8(max_8(_mm256_max_epu16(a, b)));
+    magnitude most = largest_8(max_8(_mm256_max_epu16(a, b)));
     for (; i < n; i++) {
-        uint16_t x = p[i] & 0x7FFFU;
+        magnitude x = p[i] & 0x7FFFU;
         most = x > most ? x : most;
     }
     return most;
 }
+#endif
 
 /* ---- codes ---- */
 
@@ -179,39 +271,39 @@ OZ_ALWAYS vi e2m1(vf x)
 }
 
 /* codes[i] = e4m3(x[i] * factor). */
-OZ_ALWAYS void fp8_multiply(const uint16_t *x, int64_t n, float factor, uint8_t *codes)
+OZ_ALWAYS void fp8_multiply(const stored *x, int64_t n, float factor, uint8_t *codes)
 {
     vf f = v_set(factor);
     int64_t i = 0;
     for (; i + OZ_VL <= n; i += OZ_VL) {
-        i_store_bytes(codes + i, e4m3(v_mul(v_load_bf16(x + i), f)));
+        i_store_bytes(codes + i, e4m3(v_mul(load(x + i), f)));
     }
     for (; i < n; i++) {
-        codes[i] = oz_f32_to_e4m3(oz_bf16_to_f32(x[i]) * factor);
+        codes[i] = oz_f32_to_e4m3(value(x[i]) * factor);
     }
 }
 
-OZ_ALWAYS void fp8_divide(const uint16_t *x, int64_t n, float scale, uint8_t *codes)
+OZ_ALWAYS void fp8_divide(const stored *x, int64_t n, float scale, uint8_t *codes)
 {
     vf s = v_set(scale);
     int64_t i = 0;
     for (; i + OZ_VL <= n; i += OZ_VL) {
-        i_store_bytes(codes + i, e4m3(v_div(v_load_bf16(x + i), s)));
+        i_store_bytes(codes + i, e4m3(v_div(load(x + i), s)));
     }
     for (; i < n; i++) {
-        codes[i] = oz_f32_to_e4m3(oz_bf16_to_f32(x[i]) / scale);
+        codes[i] = oz_f32_to_e4m3(value(x[i]) / scale);
     }
 }
 
-OZ_ALWAYS void int8_multiply(const uint16_t *x, int64_t n, float factor, uint8_t *codes)
+OZ_ALWAYS void int8_multiply(const stored *x, int64_t n, float factor, uint8_t *codes)
 {
     vf f = v_set(factor);
     int64_t i = 0;
     for (; i + OZ_VL <= n; i += OZ_VL) { /* |x factor| rounds to 127 at most */
-        i_store_bytes(codes + i, i_round(v_mul(v_load_bf16(x + i), f)));
+        i_store_bytes(codes + i, i_round(v_mul(load(x + i), f)));
     }
     for (; i < n; i++) {
-        codes[i] = (uint8_t)oz_f32_to_s8(oz_bf16_to_f32(x[i]) * factor);
+        codes[i] = (uint8_t)oz_f32_to_s8(value(x[i]) * factor);
     }
 }
 
@@ -220,17 +312,17 @@ OZ_ALWAYS void int8_multiply(const uint16_t *x, int64_t n, float factor, uint8_t
 static bool observe_amax(const struct oz_weight *w, int64_t row0, const void *src, int64_t rows,
                          int64_t stride, struct oz_encode_state *state)
 {
-    const uint16_t *x = src;
-    uint16_t most = 0;
+    const stored *x = src;
+    magnitude most = 0;
     (void)row0;
     for (int64_t r = 0; r < rows; r++) {
-        uint16_t row = largest(x + r * stride, w->cols);
+        magnitude row = largest(x + r * stride, w->cols);
         most = row > most ? row : most;
     }
-    if (most >= INFINITE_BF16) {
+    if (most >= INFINITE) {
         return false;
     }
-    float amax = oz_bf16_to_f32(most);
+    float amax = value_of(most);
     state->amax = amax > state->amax ? amax : state->amax;
     return true;
 }
@@ -240,7 +332,7 @@ static bool observe_amax(const struct oz_weight *w, int64_t row0, const void *sr
     static bool name(struct oz_weight *w, int64_t slice, int64_t row0, const void *src, \
                      int64_t rows, int64_t stride, struct oz_encode_state *state)       \
     {                                                                                   \
-        const uint16_t *x = src;                                                        \
+        const stored *x = src;                                                          \
         for (int64_t r = 0; r < rows; r++) {                                            \
             if (!row_function(w, slice, row0 + r, x + r * stride, state)) {             \
                 return false;                                                           \
@@ -249,7 +341,7 @@ static bool observe_amax(const struct oz_weight *w, int64_t row0, const void *sr
         return true;                                                                    \
     }
 
-static bool tensor_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+static bool tensor_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                        const struct oz_encode_state *state)
 {
     uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
@@ -258,38 +350,38 @@ static bool tensor_row(struct oz_weight *w, int64_t slice, int64_t row, const ui
     memcpy(&scale, oz_plane_row(w, OZ_PLANE_SCALES, slice, 0), sizeof scale);
     if (scale == 0) {
         memset(codes, 0, (size_t)w->cols);
-        return largest(x, w->cols) < INFINITE_BF16;
+        return largest(x, w->cols) < INFINITE;
     }
     float inverse = 1.0F / scale;
-    if (!isfinite(inverse) || largest(x, w->cols) >= INFINITE_BF16) {
+    if (!isfinite(inverse) || largest(x, w->cols) >= INFINITE) {
         return false;
     }
     fp8_multiply(x, w->cols, inverse, codes);
     return true;
 }
 
-static bool channel_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+static bool channel_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                         const struct oz_encode_state *state)
 {
-    uint16_t most = largest(x, w->cols);
+    magnitude most = largest(x, w->cols);
     (void)state;
-    if (most >= INFINITE_BF16) {
+    if (most >= INFINITE) {
         return false;
     }
-    float scale = oz_fp8_channel_scale(oz_bf16_to_f32(most));
+    float scale = oz_fp8_channel_scale(value_of(most));
     oz_plane_put_f32(oz_plane_row(w, OZ_PLANE_SCALES, slice, row), 0, scale);
     fp8_divide(x, w->cols, scale, oz_plane_row(w, OZ_PLANE_CODES, slice, row));
     return true;
 }
 
-static bool int8_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+static bool int8_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                      const struct oz_encode_state *state)
 {
-    uint16_t most = largest(x, w->cols);
-    float amax = oz_bf16_to_f32(most);
+    magnitude most = largest(x, w->cols);
+    float amax = value_of(most);
     float inverse = amax == 0 ? 0.0F : 127.0F / amax;
     (void)state;
-    if (most >= INFINITE_BF16 || !isfinite(inverse)) {
+    if (most >= INFINITE || !isfinite(inverse)) {
         return false;
     }
     oz_plane_put_f32(oz_plane_row(w, OZ_PLANE_SCALES, slice, row), 0, amax / 127.0F);
@@ -298,19 +390,19 @@ static bool int8_row(struct oz_weight *w, int64_t slice, int64_t row, const uint
 }
 
 /* Up to 128 rows under one row of scales. */
-static bool encode_blocks(struct oz_weight *w, int64_t slice, int64_t row0, const uint16_t *x,
+static bool encode_blocks(struct oz_weight *w, int64_t slice, int64_t row0, const stored *x,
                           int64_t rows, int64_t stride)
 {
     uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, row0 / BLOCK);
     for (int64_t col = 0; col < w->cols; col += BLOCK) {
         int64_t count = oz_min_count(BLOCK, w->cols - col);
-        uint16_t most = 0;
+        magnitude most = 0;
         for (int64_t r = 0; r < rows; r++) {
-            uint16_t row = largest(x + r * stride + col, count);
+            magnitude row = largest(x + r * stride + col, count);
             most = row > most ? row : most;
         }
-        float scale = oz_fp8_block_scale(oz_bf16_to_f32(most));
-        if (most >= INFINITE_BF16 || !isfinite(1.0F / scale)) {
+        float scale = oz_fp8_block_scale(value_of(most));
+        if (most >= INFINITE || !isfinite(1.0F / scale)) {
             return false;
         }
         oz_plane_put_f32(scales, col / BLOCK, scale);
@@ -325,7 +417,7 @@ static bool encode_blocks(struct oz_weight *w, int64_t slice, int64_t row0, cons
 static bool encode_fp8_block(struct oz_weight *w, int64_t slice, int64_t row0, const void *src,
                              int64_t rows, int64_t stride, struct oz_encode_state *state)
 {
-    const uint16_t *x = src;
+    const stored *x = src;
     (void)state;
     for (int64_t r = 0; r < rows; r += BLOCK) {
         if (!encode_blocks(w, slice, row0 + r, x + r * stride, oz_min_count(BLOCK, rows - r),
@@ -338,67 +430,67 @@ static bool encode_fp8_block(struct oz_weight *w, int64_t slice, int64_t row0, c
 
 /* ---- MX and NVFP4 ---- */
 
-OZ_ALWAYS void mxfp8_group(const uint16_t *x, float factor, uint8_t *codes)
+OZ_ALWAYS void mxfp8_group(const stored *x, float factor, uint8_t *codes)
 {
     vf f = v_set(factor);
     for (int64_t i = 0; i < MX; i += OZ_VL) {
-        i_store_bytes(codes + i, e4m3(v_mul(v_load_bf16(x + i), f)));
+        i_store_bytes(codes + i, e4m3(v_mul(load(x + i), f)));
     }
 }
 
-OZ_ALWAYS void fp4_group(const uint16_t *x, int64_t n, float factor, uint8_t *codes)
+OZ_ALWAYS void fp4_group(const stored *x, int64_t n, float factor, uint8_t *codes)
 {
     vf f = v_set(factor);
     for (int64_t i = 0; i < n; i += OZ_VL) {
-        i_store_nibbles(codes + i / 2, e2m1(v_mul(v_load_bf16(x + i), f)));
+        i_store_nibbles(codes + i / 2, e2m1(v_mul(load(x + i), f)));
     }
 }
 
 /* A last group of n < 32 elements: what zeros in the missing places give. */
-static bool mx_tail(const uint16_t *x, int64_t n, bool fp8, enum oz_exponent_rule rule,
+static bool mx_tail(const stored *x, int64_t n, bool fp8, enum oz_exponent_rule rule,
                     uint8_t *scale, uint8_t *codes)
 {
-    uint16_t group[MX] = {0};
+    stored group[MX] = {0};
     uint8_t out[MX];
-    memcpy(group, x, (size_t)n * 2);
-    uint16_t most = largest_32(group);
-    *scale = oz_mx_scale(fp8 ? OZ_DTYPE_F8_E4M3 : OZ_DTYPE_F4, rule, oz_bf16_to_f32(most));
+    memcpy(group, x, (size_t)n * sizeof *group);
+    magnitude most = largest_32(group);
+    *scale = oz_mx_scale(fp8 ? OZ_DTYPE_F8_E4M3 : OZ_DTYPE_F4, rule, value_of(most));
     if (fp8) {
         mxfp8_group(group, oz_e8m0_inverse(*scale), out);
     } else {
         fp4_group(group, MX, oz_e8m0_inverse(*scale), out);
     }
     memcpy(codes, out, (size_t)(fp8 ? n : (n + 1) / 2));
-    return most < INFINITE_BF16;
+    return most < INFINITE;
 }
 
-OZ_ALWAYS bool mx_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+OZ_ALWAYS bool mx_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                       enum oz_exponent_rule rule, bool fp8)
 {
     uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
     uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, row);
     int64_t groups = w->cols / MX;
     int64_t group_bytes = fp8 ? MX : MX / 2;
-    uint16_t most[GROUPS];
+    magnitude most[GROUPS];
     float factors[GROUPS];
     for (int64_t g0 = 0; g0 < groups; g0 += GROUPS) {
         int64_t n = oz_min_count(GROUPS, groups - g0);
-        uint16_t all = 0;
+        magnitude all = 0;
         for (int64_t g = 0; g < n; g++) {
             most[g] = largest_32(x + (g0 + g) * MX);
             all = most[g] > all ? most[g] : all;
         }
-        if (all >= INFINITE_BF16) {
+        if (all >= INFINITE) {
             return false;
         }
         for (int64_t g = 0; g < n; g++) {
             uint8_t scale =
-                oz_mx_scale(fp8 ? OZ_DTYPE_F8_E4M3 : OZ_DTYPE_F4, rule, oz_bf16_to_f32(most[g]));
+                oz_mx_scale(fp8 ? OZ_DTYPE_F8_E4M3 : OZ_DTYPE_F4, rule, value_of(most[g]));
             scales[g0 + g] = scale;
             factors[g] = oz_e8m0_inverse(scale);
         }
         for (int64_t g = 0; g < n; g++) {
-            const uint16_t *from = x + (g0 + g) * MX;
+            const stored *from = x + (g0 + g) * MX;
             uint8_t *to = codes + (g0 + g) * group_bytes;
             if (fp8) {
                 mxfp8_group(from, factors[g], to);
@@ -411,27 +503,27 @@ OZ_ALWAYS bool mx_row(struct oz_weight *w, int64_t slice, int64_t row, const uin
                                         codes + groups * group_bytes);
 }
 
-static bool mxfp8_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+static bool mxfp8_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                       const struct oz_encode_state *state)
 {
     return mx_row(w, slice, row, x, state->exponent_rule, true);
 }
 
-static bool mxfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+static bool mxfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                       const struct oz_encode_state *state)
 {
     return mx_row(w, slice, row, x, state->exponent_rule, false);
 }
 
 /* Scale and factor of a group of 16: oz_nvfp4_encode's, the inverse of the global factor at hand. */
-OZ_ALWAYS float nv_factor(uint16_t most, float global, float inverse, uint8_t *scale)
+OZ_ALWAYS float nv_factor(magnitude most, float global, float inverse, uint8_t *scale)
 {
-    *scale = oz_f32_to_e4m3(global * (oz_bf16_to_f32(most) / OZ_E2M1_MAX));
+    *scale = oz_f32_to_e4m3(global * (value_of(most) / OZ_E2M1_MAX));
     float s = oz_e4m3_to_f32(*scale);
     return s == 0 ? 0.0F : 1.0F / (s * inverse);
 }
 
-static bool nvfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const uint16_t *x,
+static bool nvfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                       const struct oz_encode_state *state)
 {
     uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
@@ -439,16 +531,16 @@ static bool nvfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const uin
     float global = oz_nvfp4_global(state->amax);
     float inverse = 1.0F / global;
     int64_t groups = w->cols / NV;
-    uint16_t most[GROUPS];
+    magnitude most[GROUPS];
     float factors[GROUPS];
     for (int64_t g0 = 0; g0 < groups; g0 += GROUPS) {
         int64_t n = oz_min_count(GROUPS, groups - g0);
-        uint16_t all = 0;
+        magnitude all = 0;
         for (int64_t g = 0; g < n; g++) {
             most[g] = largest_16(x + (g0 + g) * NV);
             all = most[g] > all ? most[g] : all;
         }
-        if (all >= INFINITE_BF16) {
+        if (all >= INFINITE) {
             return false;
         }
         for (int64_t g = 0; g < n; g++) {
@@ -460,13 +552,13 @@ static bool nvfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const uin
     }
     int64_t left = w->cols % NV;
     if (left > 0) {
-        uint16_t group[NV] = {0};
+        stored group[NV] = {0};
         uint8_t out[NV / 2];
-        memcpy(group, x + groups * NV, (size_t)left * 2);
-        uint16_t last = largest_16(group);
+        memcpy(group, x + groups * NV, (size_t)left * sizeof *group);
+        magnitude last = largest_16(group);
         fp4_group(group, NV, nv_factor(last, global, inverse, &scales[groups]), out);
         memcpy(codes + groups * NV / 2, out, (size_t)(left + 1) / 2);
-        return last < INFINITE_BF16;
+        return last < INFINITE;
     }
     return true;
 }
@@ -478,23 +570,25 @@ ROWS(encode_mxfp8, mxfp8_row)
 ROWS(encode_mxfp4, mxfp4_row)
 ROWS(encode_nvfp4, nvfp4_row)
 
-#define ENCODER(name_, tier_, enum_, observe_)                         \
-    const struct oz_cpu_encoder oz_encoder_bf16_##name_##__##tier_ = { \
-        .encoder = {.name = "oz_encode_bf16_" #name_ "__" #tier_,      \
-                    .observe = (observe_),                             \
-                    .encode = encode_##name_},                         \
-        .codec = &oz_codec_##name_,                                    \
-        .stored = OZ_DTYPE_BF16,                                       \
-        .tier = (enum_),                                               \
+#define ENCODER(stored_, name_, tier_, enum_, observe_) \
+    ENCODER_OF(stored_, name_, tier_, enum_, observe_)
+#define ENCODER_OF(stored_, name_, tier_, enum_, observe_)                    \
+    const struct oz_cpu_encoder oz_encoder_##stored_##_##name_##__##tier_ = { \
+        .encoder = {.name = "oz_encode_" #stored_ "_" #name_ "__" #tier_,     \
+                    .observe = (observe_),                                    \
+                    .encode = encode_##name_},                                \
+        .codec = &oz_codec_##name_,                                           \
+        .stored = STORED_DTYPE,                                               \
+        .tier = (enum_),                                                      \
         .proven = "Intel Xeon (Emerald Rapids)"};
 
-#define ENCODERS(tier_, enum_)                      \
-    ENCODER(fp8_tensor, tier_, enum_, observe_amax) \
-    ENCODER(fp8_channel, tier_, enum_, NULL)        \
-    ENCODER(fp8_block, tier_, enum_, NULL)          \
-    ENCODER(int8_channel, tier_, enum_, NULL)       \
-    ENCODER(mxfp8, tier_, enum_, NULL)              \
-    ENCODER(mxfp4, tier_, enum_, NULL)              \
-    ENCODER(nvfp4, tier_, enum_, observe_amax)
+#define ENCODERS(tier_, enum_)                              \
+    ENCODER(STORED, fp8_tensor, tier_, enum_, observe_amax) \
+    ENCODER(STORED, fp8_channel, tier_, enum_, NULL)        \
+    ENCODER(STORED, fp8_block, tier_, enum_, NULL)          \
+    ENCODER(STORED, int8_channel, tier_, enum_, NULL)       \
+    ENCODER(STORED, mxfp8, tier_, enum_, NULL)              \
+    ENCODER(STORED, mxfp4, tier_, enum_, NULL)              \
+    ENCODER(STORED, nvfp4, tier_, enum_, observe_amax)
 
 #endif
