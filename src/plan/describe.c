@@ -88,19 +88,20 @@ static void put_name(struct oz_buf *b, const struct oz_plan_layer *l, int32_t te
 static void put_layer(struct oz_buf *b, const struct oz_plan_layer *l, int32_t tensors,
                       int64_t file_bytes, int64_t resident_bytes)
 {
+    const char *folded = tensors > 1 && l->layer != NULL ? oz_plan_folds(l->layer) : NULL;
     oz_buf_printf(b, "  %4d ", (int)tensors);
     if (l->layer == NULL && tensors == 1) {
         oz_buf_printf(b, "%-*s ", NAME_WIDTH, l->entry->tensor->name);
     } else if (l->layer == NULL) {
         oz_buf_printf(b, "%-*s ", NAME_WIDTH, "not read");
-    } else if (tensors > 1 && oz_load_is_vector(l->layer)) {
-        oz_buf_printf(b, "%-*s ", NAME_WIDTH, "norms, biases and other vectors");
+    } else if (folded != NULL) {
+        oz_buf_printf(b, "%-*s ", NAME_WIDTH, folded);
     } else {
         put_name(b, l, tensors);
         oz_buf_printf(b, " %-11s ", oz_role_name(l->layer->role));
         put_shape(b, l->layer);
     }
-    if (l->layer == NULL || (tensors > 1 && oz_load_is_vector(l->layer))) {
+    if (l->layer == NULL || folded != NULL) {
         oz_buf_printf(b, "%26s", "");
     }
     oz_buf_printf(b, " %-16s ", l->entry->scheme != NULL ? l->entry->scheme : "-");

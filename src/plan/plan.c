@@ -167,6 +167,15 @@ bool oz_plan_block_number(const struct oz_layer *layer, size_t *at, size_t *leng
     return false;
 }
 
+const char *oz_plan_folds(const struct oz_layer *layer)
+{
+    static const char *const vectors = "norms, biases and other vectors";
+    static const char *const convolutions = "convolutions";
+    return oz_load_is_vector(layer)          ? vectors
+           : layer->kind == OZ_LAYER_CONV ? convolutions
+                                          : NULL;
+}
+
 static bool equal_text(const char *a, const char *b)
 {
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
@@ -196,9 +205,8 @@ static bool alike(const struct oz_plan_layer *a, const struct oz_plan_layer *b)
     if (a->layer == NULL || b->layer == NULL) { /* one line for a rule that ignores */
         return a->layer == b->layer;
     }
-    bool small = oz_load_is_vector(a->layer);
-    if (small || oz_load_is_vector(b->layer)) { /* one line for all norms, biases, vectors */
-        return small == oz_load_is_vector(b->layer);
+    if (oz_plan_folds(a->layer) != NULL || oz_plan_folds(b->layer) != NULL) {
+        return oz_plan_folds(a->layer) == oz_plan_folds(b->layer);
     }
     bool chosen = (a->choice == NULL && b->choice == NULL) ||
                   (a->choice != NULL && b->choice != NULL &&

@@ -40,7 +40,8 @@ struct oz_plan_layer {
     int32_t kernel;                    /* of kernels; -1: none */
 };
 
-/* Layers that are shown as one: equal but for the number of their block. */
+/* Layers that are shown as one: equal but for the number of their block; or of a kind that is never
+ * quantized while loading, whatever their names and shapes (oz_plan_folds). */
 struct oz_plan_group {
     int32_t first;   /* of layers */
     int32_t tensors; /* how many they are */
@@ -116,6 +117,9 @@ void oz_plan_sum_by_scheme(const struct oz_plan *plan, enum oz_component_id comp
                            struct oz_plan_sums *sums);
 void oz_plan_sum_by_fate(const struct oz_plan *plan, enum oz_component_id component,
                          struct oz_plan_sums *sums);
+
+/* What layers of this one's kind are called together; NULL: they are shown by name. */
+const char *oz_plan_folds(const struct oz_layer *layer);
 
 /* The number of a block within a module's name: its first byte and its length. False: the layer
  * stands outside of blocks. */
