@@ -282,8 +282,7 @@ OZ_API void oz_plan_options_init(struct oz_plan_options *options, size_t struct_
  */
 OZ_API OZ_MUST_USE enum oz_status oz_model_plan(const struct oz_engine_options *engine,
                                                 const struct oz_plan_options *options,
-                                                oz_write_fn write, void *ctx,
-                                                struct oz_error *err);
+                                                oz_write_fn write, void *ctx, struct oz_error *err);
 
 /* ---- kernels ---- */
 

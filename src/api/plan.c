@@ -46,17 +46,20 @@ static bool has(const char *text)
     return text != NULL && text[0] != '\0';
 }
 
-static enum oz_status check_fit(const struct job *job, struct oz_error *err)
+static enum oz_status check_fit(const struct oz_engine_options *engine,
+                                const struct oz_plan_options *o, struct oz_error *err)
 {
-    const struct oz_engine_options *e = job->engine;
+    struct oz_engine_options copy = {0};
+    const struct oz_engine_options *e = &copy;
     enum oz_keep keep;
-    if (job->options->fit_bytes < 0) {
+    if (o->fit_bytes < 0) {
         return OZ_FAIL(err, OZ_ERR_ARG, "fit_bytes is %lld; it must not be negative.",
-                       (long long)job->options->fit_bytes);
+                       (long long)o->fit_bytes);
     }
-    if (job->options->fit_bytes == 0) {
+    if (o->fit_bytes == 0) {
         return OZ_OK;
     }
+    OZ_TRY(oz_api_copy_options(&copy, sizeof copy, engine, "engine options", err));
     OZ_TRY(oz_keep_parse(&keep, e->keep, err));
     if (has(e->quantization) || has(e->quantization_config) || e->quantization_key_count > 0 ||
         e->ignored_layer_count > 0 || keep != OZ_KEEP_STANDARD || e->allow_unmatched != 0) {
@@ -120,7 +123,6 @@ static enum oz_status plan_request(struct job *job, const struct oz_pipeline_opt
 static enum oz_status make(struct job *job, struct oz_error *err)
 {
     const struct oz_engine_options *e = job->engine;
-    OZ_TRY(check_fit(job, err));
     OZ_TRY(read_tasks(job, err));
     OZ_TRY(oz_api_read_request(&job->request, e, err));
     OZ_TRY(oz_pool_create(&job->pool, e->threads, err));
@@ -171,10 +173,11 @@ enum oz_status oz_model_plan(const struct oz_engine_options *engine,
 {
     struct oz_engine_options e;
     struct oz_plan_options o = {0};
-    OZ_TRY(oz_api_engine_options(&e, engine, err));
     if (options != NULL) {
         OZ_TRY(oz_api_copy_options(&o, sizeof o, options, "plan options", err));
     }
+    OZ_TRY(check_fit(engine, &o, err));
+    OZ_TRY(oz_api_engine_options(&e, engine, err));
     struct job job = {.engine = &e, .options = &o};
     uint64_t log = e.log != NULL ? oz_log_set(e.log, e.log_ctx) : 0;
     enum oz_status status = make(&job, err);

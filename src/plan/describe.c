@@ -228,8 +228,7 @@ static void put_memory(struct oz_buf *b, const struct oz_plan *p)
     const struct oz_plan_memory *m = &p->memory;
     const struct oz_run_bytes *r = &m->run_parts;
     const struct oz_task *t = &p->tasks[0];
-    oz_buf_printf(b,
-                  "\nmemory: %d picture%s, the first %dx%d in %d steps%s, at most %d together\n",
+    oz_buf_printf(b, "\nmemory: %d picture%s, the first %dx%d in %d steps%s, at most %d together\n",
                   (int)p->task_count, p->task_count == 1 ? "" : "s", t->width, t->height, t->steps,
                   oz_task_has_cfg(t) ? " with guidance" : "", (int)p->max_batch);
     oz_buf_printf(b, "  %-44s%13s%13s\n", "", "load", "run");

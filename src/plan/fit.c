@@ -15,16 +15,18 @@
 /* What a rung changes: how many bits the linears of some roles have. */
 struct rung {
     const char *gives;
-    bool main;     /* of the main model; else of the text encoders */
-    int32_t bits;  /* 0: as stored */
+    bool main;         /* of the main model; else of the text encoders */
+    int32_t bits;      /* 0: as stored */
     enum oz_keep keep; /* 8 bits: which roles stay */
-    int32_t role;  /* 4 bits: of this role; -1: all that have 8 */
+    int32_t role;      /* 4 bits: of this role; -1: all that have 8 */
 };
 
 static const struct rung rungs[] = {
     {"nothing: all weights as they are stored", true, 0, OZ_KEEP_CONSERVATIVE, -1},
-    {"the main model's linears at 8 bits, keep-list conservative", true, 8, OZ_KEEP_CONSERVATIVE, -1},
-    {"also attention output and MLP down at 8 bits: keep-list standard", true, 8, OZ_KEEP_STANDARD, -1},
+    {"the main model's linears at 8 bits, keep-list conservative", true, 8, OZ_KEEP_CONSERVATIVE,
+     -1},
+    {"also attention output and MLP down at 8 bits: keep-list standard", true, 8, OZ_KEEP_STANDARD,
+     -1},
     {"the text encoder's linears at 8 bits", false, 8, OZ_KEEP_STANDARD, -1},
     {"the main model's attn_qkv at 4 bits", true, 4, OZ_KEEP_STANDARD, OZ_ROLE_ATTN_QKV},
     {"its expert_up at 4 bits", true, 4, OZ_KEEP_STANDARD, OZ_ROLE_EXPERT_UP},
@@ -143,8 +145,7 @@ static bool together(const struct writing *w, int32_t first, int32_t i, const ch
     struct parts a = parts_of(&w->table->rows[first]);
     struct parts b = parts_of(row);
     return row->bind != NULL && !w->done[i] && a.before == b.before &&
-           memcmp(a.module, b.module, a.before) == 0 &&
-           method_of(row, w->main, w->rung) == method;
+           memcmp(a.module, b.module, a.before) == 0 && method_of(row, w->main, w->rung) == method;
 }
 
 /* One pattern for all types of layers of a block list that have one method. */
@@ -259,10 +260,10 @@ static enum oz_status fail_all(const struct oz_plan_fit *fit, struct oz_error *e
         least = fit->rungs[i].need < least->need ? &fit->rungs[i] : least;
     }
     return OZ_FAIL(err, OZ_ERR_THRESHOLD,
-                   "Nothing fits %" PRId64 " bytes. The least is %" PRId64
-                   " bytes (%.2f GiB), with %s; ask for smaller pictures, or for fewer together.",
-                   fit->limit, least->need, (double)least->need / (1024.0 * 1024 * 1024),
-                   least->gives);
+                   "Nothing fits %" PRId64 " bytes. The least that would is %" PRId64
+                   " bytes (%.1f MiB), when it comes to %s; ask for smaller pictures, or for fewer "
+                   "together.",
+                   fit->limit, least->need, (double)least->need / (1024.0 * 1024), least->gives);
 }
 
 enum oz_status oz_plan_make_fit(struct oz_plan *plan, struct oz_plan_fit *fit,

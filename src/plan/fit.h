@@ -22,9 +22,9 @@
 #define OZ_PLAN_MAX_RUNGS 16
 
 struct oz_plan_rung {
-    const char *gives;     /* what this one gives up */
-    int64_t need, change;  /* oz_plan_need with it; against the rung before */
-    int64_t load, run;     /* peaks, as in struct oz_plan_memory */
+    const char *gives;    /* what this one gives up */
+    int64_t need, change; /* oz_plan_need with it; against the rung before */
+    int64_t load, run;    /* peaks, as in struct oz_plan_memory */
 };
 
 struct oz_plan_fit {

@@ -130,9 +130,8 @@ static enum oz_status list_layers(struct oz_plan *p, struct oz_error *err)
         const struct oz_component *c = &p->pipeline->components[i];
         int32_t begin = p->count;
         for (int64_t k = 0; k < c->report.count; k++) {
-            p->layers[p->count++] = (struct oz_plan_layer){.component = (enum oz_component_id)i,
-                                                           .entry = &c->report.entries[k],
-                                                           .kernel = -1};
+            p->layers[p->count++] = (struct oz_plan_layer){
+                .component = (enum oz_component_id)i, .entry = &c->report.entries[k], .kernel = -1};
         }
         qsort(p->layers + begin, (size_t)(p->count - begin), sizeof *p->layers, by_row);
         for (int32_t k = begin; k < p->count; k++) {
@@ -171,9 +170,7 @@ const char *oz_plan_folds(const struct oz_layer *layer)
 {
     static const char *const vectors = "norms, biases and other vectors";
     static const char *const convolutions = "convolutions";
-    return oz_load_is_vector(layer)          ? vectors
-           : layer->kind == OZ_LAYER_CONV ? convolutions
-                                          : NULL;
+    return oz_load_is_vector(layer) ? vectors : layer->kind == OZ_LAYER_CONV ? convolutions : NULL;
 }
 
 static bool equal_text(const char *a, const char *b)
@@ -208,10 +205,10 @@ static bool alike(const struct oz_plan_layer *a, const struct oz_plan_layer *b)
     if (oz_plan_folds(a->layer) != NULL || oz_plan_folds(b->layer) != NULL) {
         return oz_plan_folds(a->layer) == oz_plan_folds(b->layer);
     }
-    bool chosen = (a->choice == NULL && b->choice == NULL) ||
-                  (a->choice != NULL && b->choice != NULL &&
-                   a->choice->source == b->choice->source &&
-                   oz_scheme_equal(&a->choice->scheme, &b->choice->scheme));
+    bool chosen =
+        (a->choice == NULL && b->choice == NULL) ||
+        (a->choice != NULL && b->choice != NULL && a->choice->source == b->choice->source &&
+         oz_scheme_equal(&a->choice->scheme, &b->choice->scheme));
     return chosen && a->layer->role == b->layer->role && x->tensor->dtype == y->tensor->dtype &&
            a->layer->rank == b->layer->rank &&
            memcmp(a->layer->shape, b->layer->shape,
@@ -248,7 +245,8 @@ static void add_to(struct oz_plan_sums *sums, const char *name, const struct oz_
     while (i < sums->count && strcmp(sums->items[i].name, name) != 0) {
         i++;
     }
-    if (i == sums->count) { /* there are fewer schemes than items; were there not, the last takes it */
+    if (i ==
+        sums->count) { /* there are fewer schemes than items; were there not, the last takes it */
         i = i < OZ_PLAN_MAX_SUMS ? i : OZ_PLAN_MAX_SUMS - 1;
         sums->count = i + 1;
         sums->items[i].name = name;
@@ -319,8 +317,8 @@ static void predict_load(struct oz_plan *p, int64_t model_bytes)
         m->mapped += c->loaded.mapped_bytes;
         m->staging = staging > m->staging ? staging : m->staging;
         m->load = before + staging > m->load ? before + staging : m->load;
-        m->bookkeeping += c->schedule.bookkeeping_bytes +
-                          c->report.count * (int64_t)sizeof *c->report.entries;
+        m->bookkeeping +=
+            c->schedule.bookkeeping_bytes + c->report.count * (int64_t)sizeof *c->report.entries;
         lists = c->schedule.bookkeeping_bytes > lists ? c->schedule.bookkeeping_bytes : lists;
     }
     m->load += m->bookkeeping + lists;
