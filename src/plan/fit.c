@@ -237,6 +237,7 @@ static enum oz_status plan_rung(struct oz_plan *plan, struct oz_pipeline **pipel
                                 struct oz_request **request, const char *config,
                                 const struct oz_plan_fit_args *a, struct oz_error *err)
 {
+    int64_t first = plan->memory.process; /* freed memory of an earlier rung is no part of it */
     oz_plan_deinit(plan);
     oz_pipeline_close(pipeline);
     oz_request_destroy(request);
@@ -249,7 +250,8 @@ static enum oz_status plan_rung(struct oz_plan *plan, struct oz_pipeline **pipel
                                       .request = *request,
                                       .tasks = a->tasks,
                                       .task_count = a->task_count,
-                                      .max_batch = a->max_batch};
+                                      .max_batch = a->max_batch,
+                                      .process_bytes = first > 0 ? first : a->process_bytes};
     return oz_plan_make(plan, &args, err);
 }
 
@@ -285,10 +287,8 @@ enum oz_status oz_plan_make_fit(struct oz_plan *plan, struct oz_plan_fit *fit,
         }
         OZ_TRY(plan_rung(plan, pipeline, request, fit->config, a, err));
         int64_t need = oz_plan_need(&plan->memory);
-        int64_t before = fit->count > 0 ? fit->rungs[fit->count - 1].need : need;
         fit->rungs[fit->count++] = (struct oz_plan_rung){.gives = rungs[i].gives,
                                                          .need = need,
-                                                         .change = need - before,
                                                          .load = plan->memory.load,
                                                          .run = plan->memory.run};
         if (need <= a->limit) {

@@ -22,9 +22,9 @@
 #define OZ_PLAN_MAX_RUNGS 16
 
 struct oz_plan_rung {
-    const char *gives;    /* what this one gives up */
-    int64_t need, change; /* oz_plan_need with it; against the rung before */
-    int64_t load, run;    /* peaks, as in struct oz_plan_memory */
+    const char *gives; /* what this one gives up */
+    int64_t need;      /* oz_plan_need with it */
+    int64_t load, run; /* peaks, as in struct oz_plan_memory */
 };
 
 struct oz_plan_fit {
@@ -40,7 +40,8 @@ struct oz_plan_fit_args {
     struct oz_device *dev; /* may be plan-only */
     const struct oz_task *tasks;
     int32_t task_count, max_batch;
-    int64_t limit; /* bytes for everything that oz_plan_need counts */
+    int64_t process_bytes; /* as in struct oz_plan_args */
+    int64_t limit;         /* bytes for everything that oz_plan_need counts */
 };
 
 /*

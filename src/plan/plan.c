@@ -353,7 +353,7 @@ int64_t oz_plan_need(const struct oz_plan_memory *m)
 static enum oz_status make(struct oz_plan *p, const struct oz_plan_args *a, struct oz_error *err)
 {
     size_t model_bytes;
-    int64_t process = oz_memory_anonymous("");
+    int64_t process = a->process_bytes > 0 ? a->process_bytes : oz_memory_anonymous("");
     OZ_TRY(oz_pipeline_plan(a->pipeline, a->dev, &model_bytes, err));
     p->memory.process = process > 0 ? process : 0;
     OZ_TRY(list_layers(p, err));

@@ -98,7 +98,8 @@ struct oz_plan_args {
     const struct oz_request *request;
     const struct oz_task *tasks; /* pictures of one call, as a caller asks for them; at least one */
     int32_t task_count;
-    int32_t max_batch; /* sequences denoised together */
+    int32_t max_batch;     /* sequences denoised together */
+    int64_t process_bytes; /* anonymous memory of the bare process; 0: this one's now */
 };
 
 /*
