@@ -16,6 +16,7 @@ enum {
     COMMAND_KERNELS = 8,
     COMMAND_BENCH = 16,
     COMMAND_RANDOM_MODEL = 32,
+    COMMAND_PLAN = 64,
 };
 
 struct text_list {

@@ -17,6 +17,9 @@ expect 'and quantized' 0 'q.png' '' generate $small --quiet -p 'red apple' --lor
 expect 'what it adapts' 0 'v.png' '*transformer: LoRA *kohya.safetensors adapts 4 layers, scale 0.0625.*' \
     generate $small -v -p 'red apple' --lora "$kohya:0.0625" -o v.png
 rm -f ./*.png
+expect 'the plan has it' 0 '*LoRA *kohya.safetensors: merged into 4 layers, scale 0.5*transformer_blocks.*.attn.to_q.weight*; LoRA merged first*' '' \
+    plan -q int8 --lora "$kohya:0.5"
+expect 'and its JSON' 0 '*"lora":*"rank": 4, "alpha": 8, "scale": 0.5, "factor": 1}*' '' plan --json --lora "$kohya:0.5"
 
 expect 'no file' 6 '' '*nowhere.safetensors*No such file*' generate $small -p x --lora nowhere.safetensors
 expect 'no scale' 2 '' '*"big" behind the colon is no scale such as 0.8.*' generate $small -p x --lora "$kohya:big"
