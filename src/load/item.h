@@ -19,6 +19,7 @@ enum oz_load_way {
     OZ_WAY_WHOLE,      /* small, or of a shape of its own: moved from the map at once */
     OZ_WAY_PACK_WHOLE, /* the same, then packed */
     OZ_WAY_STREAM,     /* read band by band */
+    OZ_WAY_PLANES,     /* quantized in the file: its planes, as they are */
 };
 
 /* Rows of one tensor within a parameter: row i of slice s of the part is row first_row + i *
@@ -41,6 +42,7 @@ struct oz_load_item {
     int32_t part_count;
     const struct oz_codec *codec; /* of the resident weight */
     bool encodes;                 /* by a scheme; else the elements stay as they are stored */
+    const struct oz_stored_weight *planes; /* that the file holds quantized; else NULL */
     bool adds_one;                /* of some part */
     enum oz_exponent_rule exponent_rule;
     const struct oz_scheme *assigned; /* NULL: as stored */
@@ -97,6 +99,15 @@ struct oz_load_room oz_load_room_of(const struct oz_load_item *item, int64_t row
 /* Loads an item that is not streamed. */
 OZ_MUST_USE enum oz_status oz_load_whole(const struct oz_load_args *args,
                                          const struct oz_load_item *item, struct oz_error *err);
+
+/* ---- planes.c ---- */
+
+/* Loads an item that the file holds quantized. */
+OZ_MUST_USE enum oz_status oz_load_planes(const struct oz_load_args *args,
+                                          const struct oz_load_item *item, struct oz_error *err);
+
+/* Staging that this takes; 0: planes are read to their final place. */
+int64_t oz_load_planes_staging(const struct oz_load_args *args, const struct oz_load_item *item);
 
 /* ---- source.c ---- */
 

@@ -223,8 +223,8 @@ static enum oz_status read_text(struct oz_qwen25_vl_config *c, const struct sect
         "torch_dtype", "use_cache", "use_sliding_window", "vocab_size"
 #define ROOT_KEYS                                                                         \
     "architectures", "chunk_size_feed_forward", "image_token_id", "is_encoder_decoder",   \
-        "output_hidden_states", "problem_type", "return_dict", "text_config",             \
-        "transformers_version", "video_token_id", "vision_config", "vision_end_token_id", \
+        "output_hidden_states", "problem_type", "quantization_config", "return_dict",     \
+        "text_config", "transformers_version", "video_token_id", "vision_config", "vision_end_token_id", \
         "vision_start_token_id", "vision_token_id"
 
 static void name_unknown_keys(const struct oz_json *root, const char *name,
