@@ -105,22 +105,6 @@ static void request_fill(struct oz_image_request *request, const struct job *job
     request->seed = s->seed + (uint64_t)(picture % s->num_images);
 }
 
-/* Patterns out of "a,b" and "re:x{1,2}": an expression goes to the end of its text. */
-static void split_patterns(struct job *job)
-{
-    const struct text_list *texts = &job->settings->ignored_layers;
-    struct text_list *out = &job->ignored;
-    for (size_t i = 0; i < texts->count; i++) {
-        for (const char *at = texts->items[i]; at != NULL;) {
-            const char *comma = strncmp(at, "re:", 3) == 0 ? NULL : strchr(at, ',');
-            int length = comma != NULL ? (int)(comma - at) : (int)strlen(at);
-            out->items = cli_grow(out->items, out->count + 1, sizeof *out->items);
-            out->items[out->count++] = cli_format("%.*s", length, at);
-            at = comma != NULL ? comma + 1 : NULL;
-        }
-    }
-}
-
 static void options_quantize(struct oz_engine_options *options, const struct job *job)
 {
     const struct settings *s = job->settings;
@@ -150,7 +134,7 @@ static enum oz_status job_open(struct job *job, struct oz_error *err)
     options.log_ctx = &job->verbose;
     options.progress = cli_progress;
     options.progress_ctx = &job->progress;
-    split_patterns(job);
+    cli_patterns_split(&job->ignored, &job->settings->ignored_layers);
     options_quantize(&options, job);
     enum oz_status status = oz_engine_open(&job->engine, &options, err);
     if (status != OZ_OK) {
@@ -303,10 +287,7 @@ static void job_free(struct job *job)
     cli_output_close(&job->output);
     cli_output_close(&job->sheet);
     cli_prompts_free(&job->prompts);
-    for (size_t i = 0; i < job->ignored.count; i++) {
-        free((char *)(uintptr_t)job->ignored.items[i]);
-    }
-    free(job->ignored.items);
+    cli_patterns_free(&job->ignored);
 }
 
 enum oz_status cli_generate(int argc, char **argv)
