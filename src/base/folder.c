@@ -205,13 +205,27 @@ enum oz_status oz_folder_remove(const char *path, struct oz_error *err)
     return remove_tree(path, 0, err);
 }
 
-bool oz_folder_is_empty(const char *path, const char *except)
+enum oz_status oz_folder_clear(const char *path, const char *except, struct oz_error *err)
 {
     struct names names = {0};
-    bool empty = oz_file_is_folder(path) && names_read(&names, path, NULL) == OZ_OK;
-    for (size_t i = 0; i < names.count; i++) {
-        empty = empty && except != NULL && strcmp(names.items[i], except) == 0;
+    enum oz_status status = names_read(&names, path, err);
+    for (size_t i = 0; i < names.count && status == OZ_OK; i++) {
+        if (strcmp(names.items[i], except) == 0) {
+            continue;
+        }
+        char *inner = oz_file_join(path, names.items[i]);
+        status = inner != NULL ? oz_folder_remove(inner, err) : OZ_FAIL_NOMEM(err, path);
+        oz_free(inner);
     }
+    names_free(&names);
+    return status;
+}
+
+bool oz_folder_is_empty(const char *path)
+{
+    struct names names = {0};
+    bool empty = oz_file_is_folder(path) && names_read(&names, path, NULL) == OZ_OK &&
+                 names.count == 0;
     names_free(&names);
     return empty;
 }

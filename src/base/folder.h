@@ -33,8 +33,11 @@ OZ_MUST_USE enum oz_status oz_folder_copy_file(const char *from, const char *to,
  * fine. OZ_ERR_IO names what stays. */
 OZ_MUST_USE enum oz_status oz_folder_remove(const char *path, struct oz_error *err);
 
-/* Is there nothing in it but the entry `except` (NULL: nothing at all)? False for what is no folder. */
-bool oz_folder_is_empty(const char *path, const char *except);
+/* Removes what is in a folder, but for the entry `except`. */
+OZ_MUST_USE enum oz_status oz_folder_clear(const char *path, const char *except,
+                                           struct oz_error *err);
+
+bool oz_folder_is_empty(const char *path); /* false for what is no folder */
 
 /* Flushes the entries of a folder to the disk. */
 OZ_MUST_USE enum oz_status oz_folder_sync(const char *path, struct oz_error *err);

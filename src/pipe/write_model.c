@@ -86,7 +86,7 @@ static enum oz_status check_output(struct job *j, struct oz_error *err)
         return OZ_FAIL(err, OZ_ERR_ARG, "A folder to write the model to is missing.");
     }
     OZ_TRY(check_apart(j, err));
-    if (lstat(j->output, &st) != 0 || oz_folder_is_empty(j->output, NULL)) {
+    if (lstat(j->output, &st) != 0 || oz_folder_is_empty(j->output)) {
         return OZ_OK;
     }
     j->there = S_ISDIR(st.st_mode) && holds(j->output, INDEX);
@@ -112,7 +112,7 @@ static enum oz_status open_part(struct job *j, struct oz_error *err)
         return OZ_FAIL_NOMEM(err, j->part);
     }
     enum oz_status status = OZ_OK;
-    if (oz_file_exists(j->part) && !oz_file_exists(mark) && !oz_folder_is_empty(j->part, NULL)) {
+    if (oz_file_exists(j->part) && !oz_file_exists(mark) && !oz_folder_is_empty(j->part)) {
         status = OZ_FAIL(err, OZ_ERR_ARG,
                          "%s is in the way: ounce writes there, but has not made it. Move it away.",
                          j->part);
@@ -131,22 +131,6 @@ static enum oz_status open_part(struct job *j, struct oz_error *err)
         }
     }
     oz_free(mark);
-    return status;
-}
-
-/* What another one left in it goes; the mark stays. */
-static enum oz_status empty_part(void *ctx, const char *relative, enum oz_entry_kind kind,
-                                 int64_t bytes, struct oz_error *err)
-{
-    const struct job *j = ctx;
-    (void)kind;
-    (void)bytes;
-    if (strcmp(relative, MARK) == 0 || strchr(relative, '/') != NULL) {
-        return OZ_OK;
-    }
-    char *path = oz_file_join(j->part, relative);
-    enum oz_status status = path != NULL ? oz_folder_remove(path, err) : OZ_FAIL_NOMEM(err, relative);
-    oz_free(path);
     return status;
 }
 
@@ -294,7 +278,7 @@ static enum oz_status rename_part(struct job *j, struct oz_error *err)
 
 static enum oz_status fill_part(struct job *j, struct oz_error *err)
 {
-    OZ_TRY(oz_folder_walk(j->part, empty_part, j, err));
+    OZ_TRY(oz_folder_clear(j->part, MARK, err)); /* what another one left */
     j->counting = true;
     OZ_TRY(oz_folder_walk(j->p->path, copy_entry, j, err));
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
