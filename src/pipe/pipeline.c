@@ -231,6 +231,7 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
     c->name = kinds[id].name;
     c->class_name = kinds[id].class_name;
     c->stem = kinds[id].stems[0];
+    c->of_transformers = id == OZ_COMPONENT_TEXT_ENCODER;
     c->folder = oz_file_join(p->path, c->name);
     if (c->folder == NULL) {
         return OZ_FAIL_NOMEM(err, c->name);

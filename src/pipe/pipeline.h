@@ -31,6 +31,7 @@ struct oz_component {
     const char *name;       /* "transformer": folder and prefix in rules */
     const char *class_name; /* "QwenImageTransformer2DModel" */
     const char *stem;       /* of its checkpoint's files: "diffusion_pytorch_model" */
+    bool of_transformers;   /* its class is transformers', not diffusers' */
     char *folder;
     struct oz_ckpt *ckpt;
     struct oz_arena host; /* rows, strings, block lists */

@@ -285,7 +285,7 @@ static enum oz_status extend(struct oz_buf *out, const struct oz_component *c, c
     }
     oz_buf_append(out, text, end);
     oz_buf_puts(out, ",\n  \"quantization_config\": ");
-    oz_ct_config(out, &c->assignment, c->ckpt);
+    oz_ct_config(out, &c->assignment, c->ckpt, c->of_transformers);
     oz_buf_puts(out, "\n}\n");
     return out->status == OZ_OK ? OZ_OK : OZ_FAIL_NOMEM(err, path);
 }

@@ -208,6 +208,34 @@ static void put_args(struct oz_buf *b, const char *key, const char *type, const 
     oz_buf_puts(b, "        }");
 }
 
+/* A module's name, or an expression for it behind any prefix: "re:(.*\\.)?layers\\.0\\.mlp$". */
+static void put_name(struct oz_buf *b, const char *module, bool any_prefix)
+{
+    static const char *const prefixes[] = {"model.", "language_model."};
+    struct oz_buf text;
+    if (!any_prefix) {
+        oz_buf_json(b, module);
+        return;
+    }
+    for (size_t i = 0; i < 4; i++) { /* both, in either order */
+        size_t n = strlen(prefixes[i % 2]);
+        module += strncmp(module, prefixes[i % 2], n) == 0 ? n : 0;
+    }
+    oz_buf_init(&text, 4 * (size_t)OZ_CKPT_MAX_NAME_BYTES);
+    oz_buf_puts(&text, "re:(.*\\.)?");
+    for (; *module != '\0'; module++) {
+        bool word = strchr("_", *module) != NULL || (*module >= '0' && *module <= '9') ||
+                    (*module >= 'a' && *module <= 'z') || (*module >= 'A' && *module <= 'Z') ||
+                    (unsigned char)*module >= 0x80;
+        oz_buf_puts(&text, word ? "" : "\\");
+        oz_buf_append(&text, module, 1);
+    }
+    oz_buf_puts(&text, "$");
+    oz_buf_json(b, oz_buf_text(&text));
+    b->status = b->status == OZ_OK ? text.status : b->status;
+    oz_buf_deinit(&text);
+}
+
 static bool is_written(const struct oz_assignment *a, int32_t row)
 {
     return a->choices[row].scheme.codec != NULL;
@@ -227,7 +255,7 @@ static int32_t first_alike(const struct oz_assignment *a, int32_t row)
 }
 
 static void put_group(struct oz_buf *b, const struct oz_assignment *a, int32_t first,
-                      int32_t number, bool alone)
+                      int32_t number, bool alone, bool any_prefix)
 {
     const struct oz_scheme *s = &a->choices[first].scheme;
     const struct kind *k = kind_of_scheme(s->name);
@@ -248,7 +276,7 @@ static void put_group(struct oz_buf *b, const struct oz_assignment *a, int32_t f
     for (int32_t i = first; i < a->table->count && !alone; i++) {
         if (is_written(a, i) && first_alike(a, i) == first) {
             oz_buf_puts(b, i > first ? ",\n          " : "\n          ");
-            oz_buf_json(b, a->table->rows[i].module);
+            put_name(b, a->table->rows[i].module, any_prefix);
         }
     }
     oz_buf_puts(b, alone ? "],\n" : "\n        ],\n");
@@ -257,23 +285,31 @@ static void put_group(struct oz_buf *b, const struct oz_assignment *a, int32_t f
     oz_buf_puts(b, "\n      }");
 }
 
-static void put_ignored(struct oz_buf *b, const char *module, size_t length, bool *any)
+/* A list of names that grows. */
+struct name_list {
+    struct oz_buf *b;
+    bool any, any_prefix;
+};
+
+static void put_ignored(struct name_list *list, const char *module, size_t length)
 {
     char name[OZ_CKPT_MAX_NAME_BYTES + 1];
     (void)snprintf(name, sizeof name, "%.*s", (int)length, module);
-    oz_buf_puts(b, *any ? ",\n      " : "\n      ");
-    oz_buf_json(b, name);
-    *any = true;
+    oz_buf_puts(list->b, list->any ? ",\n      " : "\n      ");
+    put_name(list->b, name, list->any_prefix);
+    list->any = true;
 }
 
 /* Every other module that may be a linear: those of the table, and matrices that it ignores. */
-static void put_ignore(struct oz_buf *b, const struct oz_assignment *a, const struct oz_ckpt *ckpt)
+static void put_ignore(struct name_list *list, const struct oz_assignment *a,
+                       const struct oz_ckpt *ckpt)
 {
-    bool any = false;
+    bool head = false;
     for (int32_t i = 0; i < a->table->count; i++) {
         const struct oz_layer *row = &a->table->rows[i];
+        head = head || row->role == OZ_ROLE_LM_HEAD;
         if (row->kind == OZ_LAYER_LINEAR && !is_written(a, i)) {
-            put_ignored(b, row->module, strlen(row->module), &any);
+            put_ignored(list, row->module, strlen(row->module));
         }
     }
     for (int64_t i = 0; i < oz_ckpt_count(ckpt); i++) {
@@ -281,13 +317,17 @@ static void put_ignore(struct oz_buf *b, const struct oz_assignment *a, const st
         const char *ending = strrchr(t->name, '.');
         if (t->rank == 2 && ending != NULL && strcmp(ending, ".weight") == 0 &&
             oz_layer_find(a->table, t->name) == NULL) {
-            put_ignored(b, t->name, (size_t)(ending - t->name), &any);
+            put_ignored(list, t->name, (size_t)(ending - t->name));
         }
     }
-    oz_buf_puts(b, any ? "\n    ]" : "]");
+    if (list->any_prefix && !head && oz_ckpt_find(ckpt, "lm_head.weight", NULL) == NULL) {
+        put_ignored(list, "lm_head", strlen("lm_head")); /* tied: a module without a tensor */
+    }
+    oz_buf_puts(list->b, list->any ? "\n    ]" : "]");
 }
 
-void oz_ct_config(struct oz_buf *out, const struct oz_assignment *a, const struct oz_ckpt *ckpt)
+void oz_ct_config(struct oz_buf *out, const struct oz_assignment *a, const struct oz_ckpt *ckpt,
+                  bool any_prefix)
 {
     int32_t groups = 0;
     const char *format = NULL;
@@ -303,12 +343,12 @@ void oz_ct_config(struct oz_buf *out, const struct oz_assignment *a, const struc
     int32_t number = 0;
     for (int32_t i = 0; i < a->table->count; i++) {
         if (is_written(a, i) && first_alike(a, i) == i) {
-            put_group(out, a, i, number++, groups == 1);
+            put_group(out, a, i, number++, groups == 1, any_prefix);
         }
     }
     oz_buf_printf(out, "\n    },\n    \"format\": \"%s\",\n", format != NULL ? format : "dense");
     oz_buf_puts(out, "    \"global_compression_ratio\": null,\n    \"ignore\": [");
-    put_ignore(out, a, ckpt);
+    put_ignore(&(struct name_list){.b = out, .any_prefix = any_prefix}, a, ckpt);
     oz_buf_puts(out, ",\n    \"kv_cache_scheme\": null,\n"
                      "    \"quant_method\": \"compressed-tensors\",\n"
                      "    \"quantization_status\": \"compressed\"\n  }");

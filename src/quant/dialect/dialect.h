@@ -53,9 +53,12 @@ OZ_MUST_USE enum oz_status oz_ct_layout(struct oz_dialect_tensor out[OZ_DIALECT_
 /*
  * The value of "quantization_config" of a component whose assigned rows are written so; a member of an
  * object that is indented by two. `ckpt` is the plain checkpoint: its other matrices are "ignore".
+ * any_prefix: for models of transformers, whose modules have other prefixes than the tensors in their
+ * files ("model.language_model.layers.0 ..." and "model.layers.0 ..."): names are expressions then that
+ * match both, and lm_head is ignored where the table has none.
  */
 void oz_ct_config(struct oz_buf *out, const struct oz_assignment *assignment,
-                  const struct oz_ckpt *ckpt);
+                  const struct oz_ckpt *ckpt, bool any_prefix);
 
 /* ---- reading ---- */
 
