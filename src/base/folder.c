@@ -224,8 +224,8 @@ enum oz_status oz_folder_clear(const char *path, const char *except, struct oz_e
 bool oz_folder_is_empty(const char *path)
 {
     struct names names = {0};
-    bool empty = oz_file_is_folder(path) && names_read(&names, path, NULL) == OZ_OK &&
-                 names.count == 0;
+    bool empty =
+        oz_file_is_folder(path) && names_read(&names, path, NULL) == OZ_OK && names.count == 0;
     names_free(&names);
     return empty;
 }

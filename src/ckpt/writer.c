@@ -13,9 +13,9 @@
 
 struct entry {
     struct oz_ckpt_spec spec; /* its name is ours */
-    int64_t bytes, offset; /* in the shard, behind its header */
-    int64_t done;          /* bytes from its beginning that are there, by put_at */
-    int32_t index, shard;  /* as declared; its file */
+    int64_t bytes, offset;    /* in the shard, behind its header */
+    int64_t done;             /* bytes from its beginning that are there, by put_at */
+    int32_t index, shard;     /* as declared; its file */
 };
 
 struct shard {
@@ -394,8 +394,8 @@ enum oz_status oz_ckpt_writer_put_at(struct oz_ckpt_writer *w, int32_t index, in
                        e->spec.name, bytes, offset, e->done, e->bytes);
     }
     const struct shard *s = &w->shards[e->shard];
-    OZ_TRY(oz_file_writer_write_at(&s->file, data, bytes, s->header_bytes + e->offset + offset,
-                                   err));
+    OZ_TRY(
+        oz_file_writer_write_at(&s->file, data, bytes, s->header_bytes + e->offset + offset, err));
     int64_t end = offset + (int64_t)bytes;
     e->done = end > e->done ? end : e->done;
     w->scattered = true;
@@ -408,9 +408,8 @@ static enum oz_status check_scattered(const struct oz_ckpt_writer *w, struct oz_
     for (int32_t i = 0; i < w->count; i++) {
         const struct entry *e = &w->entries[i];
         if (e->done < e->bytes) {
-            return OZ_FAIL(err, OZ_ERR_ARG,
-                           "Tensor %s has %" PRId64 " of its %" PRId64 " bytes.", e->spec.name,
-                           e->done, e->bytes);
+            return OZ_FAIL(err, OZ_ERR_ARG, "Tensor %s has %" PRId64 " of its %" PRId64 " bytes.",
+                           e->spec.name, e->done, e->bytes);
         }
     }
     return OZ_OK;

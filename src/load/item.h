@@ -43,7 +43,7 @@ struct oz_load_item {
     const struct oz_codec *codec; /* of the resident weight */
     bool encodes;                 /* by a scheme; else the elements stay as they are stored */
     const struct oz_stored_weight *planes; /* that the file holds quantized; else NULL */
-    bool adds_one;                /* of some part */
+    bool adds_one;                         /* of some part */
     enum oz_exponent_rule exponent_rule;
     const struct oz_scheme *assigned; /* NULL: as stored */
     const char *scheme;               /* "as stored", or the scheme's name */

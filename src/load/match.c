@@ -32,8 +32,8 @@ static int64_t find_tensor(const struct oz_ckpt *ckpt, const struct oz_layer *ro
 
 const struct oz_stored_weight *oz_match_stored(const struct oz_match *m, int32_t row)
 {
-    bool quantized = m->stored != NULL && m->stored->count > 0 &&
-                     m->stored->schemes[row].codec != NULL;
+    bool quantized =
+        m->stored != NULL && m->stored->count > 0 && m->stored->schemes[row].codec != NULL;
     return quantized ? &m->stored->weights[row] : NULL;
 }
 

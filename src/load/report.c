@@ -124,7 +124,8 @@ enum oz_status oz_load_report_add(struct oz_load_report *report, const struct oz
             continue;
         }
         const struct oz_load_entry *first = &of_row[m->tensor_row[i]];
-        if (m->row_tensor[first->row] != i) { /* a plane beside the codes, whose entry has the sum */
+        if (m->row_tensor[first->row] !=
+            i) { /* a plane beside the codes, whose entry has the sum */
             entries[report->count] = *first;
             entries[report->count].tensor = t;
             entries[report->count].read_bytes = t->bytes;

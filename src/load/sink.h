@@ -16,7 +16,7 @@
 
 /* Where a weight's planes go. */
 struct oz_sink_weight {
-    struct oz_param *param;      /* that the load fills; planes lie in the sink's addresses */
+    struct oz_param *param;        /* that the load fills; planes lie in the sink's addresses */
     int32_t index[OZ_PLANE_COUNT]; /* of the writer's tensors; -1: the weight has no such plane */
     enum oz_plane_move moves[OZ_PLANE_COUNT];
 };

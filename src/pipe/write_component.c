@@ -19,9 +19,9 @@
 struct job {
     struct oz_component *c;
     struct oz_write_progress *progress;
-    struct oz_ckpt_spec *specs; /* [spec_count] */
+    struct oz_ckpt_spec *specs;           /* [spec_count] */
     const struct oz_tensor_view **copies; /* [spec_count]: what is copied there; NULL: encoded */
-    char **names; /* [spec_count]: of specs that are encoded */
+    char **names;                         /* [spec_count]: of specs that are encoded */
     int32_t spec_count;
     /* Of the rows that are encoded: a table of their own, each a parameter as the file has it. */
     struct oz_layer *rows; /* [row_count] */
@@ -201,9 +201,8 @@ static enum oz_status encode(struct job *j, struct oz_error *err)
     struct oz_arena memory;
     struct oz_arena place;
     int64_t done = j->progress->done;
-    const struct oz_layer_table table = {.rows = j->rows,
-                                         .count = j->row_count,
-                                         .component = j->c->name};
+    const struct oz_layer_table table = {
+        .rows = j->rows, .count = j->row_count, .component = j->c->name};
     const struct oz_match match = {
         .ckpt = j->c->ckpt, .table = &table, .row_tensor = j->row_tensor};
     const struct oz_assignment assignment = {
@@ -240,12 +239,12 @@ static enum oz_status write_tensors(struct job *j, const char *folder, struct oz
 {
     static const char *const metadata[][2] = {{"format", "pt"}};
     int64_t most = j->progress->options->max_shard_bytes;
-    const struct oz_ckpt_writer_options options = {
-        .folder = folder,
-        .stem = j->c->stem,
-        .max_shard_bytes = most > 0 ? most : OZ_WRITE_SHARD_BYTES,
-        .metadata = metadata,
-        .metadata_count = 1};
+    const struct oz_ckpt_writer_options options = {.folder = folder,
+                                                   .stem = j->c->stem,
+                                                   .max_shard_bytes =
+                                                       most > 0 ? most : OZ_WRITE_SHARD_BYTES,
+                                                   .metadata = metadata,
+                                                   .metadata_count = 1};
     OZ_TRY(allocate(j, err));
     OZ_TRY(list_tensors(j, err));
     OZ_TRY(oz_ckpt_writer_create(&j->writer, &options, j->specs, j->spec_count, err));

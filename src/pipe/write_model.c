@@ -22,10 +22,10 @@
 struct job {
     struct oz_pipeline *p;
     const struct oz_write_options *o;
-    char *output;    /* without slashes at its end */
+    char *output;     /* without slashes at its end */
     char *part, *old; /* beside it: where the model grows, where the replaced one waits */
-    int lock;        /* the mark's descriptor; -1: the part is not ours */
-    bool there;      /* a model that is replaced */
+    int lock;         /* the mark's descriptor; -1: the part is not ours */
+    bool there;       /* a model that is replaced */
     struct oz_write_progress progress;
     bool counting; /* the first walk of the source */
 };
@@ -195,9 +195,9 @@ static enum oz_status copy_entry(void *ctx, const char *relative, enum oz_entry_
     char *from = oz_file_join(j->p->path, relative);
     char *to = oz_file_join(j->part, relative);
     enum oz_status status = from == NULL || to == NULL ? OZ_FAIL_NOMEM(err, relative)
-                            : kind == OZ_ENTRY_FOLDER  ? oz_file_make_folder(to, err)
-                                                       : oz_folder_copy_file(from, to, oz_write_count,
-                                                                             &j->progress, err);
+                            : kind == OZ_ENTRY_FOLDER
+                                ? oz_file_make_folder(to, err)
+                                : oz_folder_copy_file(from, to, oz_write_count, &j->progress, err);
     oz_free(from);
     oz_free(to);
     return status;
@@ -240,8 +240,8 @@ static enum oz_status write_components(struct job *j, struct oz_error *err)
             continue;
         }
         char *folder = oz_file_join(j->part, c->name);
-        enum oz_status status = folder != NULL ? oz_file_make_folder(folder, err)
-                                               : OZ_FAIL_NOMEM(err, c->name);
+        enum oz_status status =
+            folder != NULL ? oz_file_make_folder(folder, err) : OZ_FAIL_NOMEM(err, c->name);
         if (status == OZ_OK) {
             status = oz_write_component(c, folder, &j->progress, err);
         }

@@ -28,8 +28,7 @@ static enum oz_status dump_rows(const struct oz_component *c, struct oz_ckpt_wri
         enum oz_status status = OZ_OK;
         for (int64_t r = 0; r < weight->rows && status == OZ_OK; r++) {
             weight->codec->decode(weight, 0, r, 0, weight->cols, line);
-            status =
-                oz_ckpt_writer_put(w, line, (size_t)weight->cols * sizeof *line, err);
+            status = oz_ckpt_writer_put(w, line, (size_t)weight->cols * sizeof *line, err);
         }
         oz_free(line);
         OZ_TRY(status);

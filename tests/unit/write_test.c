@@ -145,9 +145,8 @@ static int32_t expect_same(const char *folder, const char *config, enum oz_keep 
 
 static void every_scheme(void **state)
 {
-    static const char *const methods[] = {"fp8_per_tensor", "fp8_per_channel", "fp8_per_block",
-                                          "int8",           "mxfp8",           "mxfp4",
-                                          "nvfp4"};
+    static const char *const methods[] = {
+        "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8", "mxfp8", "mxfp4", "nvfp4"};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         char config[64];
         const char *folder = scratch_path("%s", methods[i]);
@@ -367,8 +366,7 @@ static void interrupted(void **state)
 
 /* ---- reading what does not fit ---- */
 
-static void misread(const char *old, const char *new_text, enum oz_status status,
-                    const char *words)
+static void misread(const char *old, const char *new_text, enum oz_status status, const char *words)
 {
     struct oz_pipeline *p;
     char good[512];
@@ -415,11 +413,11 @@ static void contradictions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_scheme),  cmocka_unit_test(mixed),
-        cmocka_unit_test(shards),        cmocka_unit_test(plain_activations),
-        cmocka_unit_test(reciprocals),   cmocka_unit_test(what_no_format_holds),
-        cmocka_unit_test(folders),       cmocka_unit_test(leftovers),
-        cmocka_unit_test(interrupted),   cmocka_unit_test(contradictions),
+        cmocka_unit_test(every_scheme), cmocka_unit_test(mixed),
+        cmocka_unit_test(shards),       cmocka_unit_test(plain_activations),
+        cmocka_unit_test(reciprocals),  cmocka_unit_test(what_no_format_holds),
+        cmocka_unit_test(folders),      cmocka_unit_test(leftovers),
+        cmocka_unit_test(interrupted),  cmocka_unit_test(contradictions),
     };
     return cmocka_run_group_tests_name("write", tests, start, stop);
 }

@@ -99,13 +99,13 @@ def build_transformer(folder, config):
 def build_text_encoder(folder):
     from transformers import CompressedTensorsConfig, Qwen2_5_VLForConditionalGeneration
 
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.bfloat16)
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)  # bf16 would round scales
     q = QuantizationConfig.model_validate(json.load(open(os.path.join(folder, "config.json")))["quantization_config"])
     return model, ModelCompressor(quantization_config=q)
 
 
 def compare(model, compressor, ours):
-    """Layers, weights that differ, and the largest distance of NVFP4."""
+    """Layers, those in NVFP4, weights that differ, and the largest distance of NVFP4."""
     kept = {}
     for name, module in model.named_modules():
         scheme = getattr(module, "quantization_scheme", None)
@@ -124,7 +124,7 @@ def compare(model, compressor, ours):
             ulps = max(ulps, nvfp4_ulps(kept[name], ours[names[own]]))
         elif not (bits(modules[name].weight.detach()) == bits(ours[names[own]])).all():
             differ.append(name)
-    return len(quantized), differ, ulps
+    return len(quantized), len(kept), differ, ulps
 
 
 def main():
@@ -152,11 +152,11 @@ def main():
         model, compressor = build_text_encoder(folder) if component == "text_encoder" else build_transformer(folder, parsed)
         with safe_open(os.path.join(dump, component + ".safetensors"), "pt") as f:
             ours = {k: f.get_tensor(k) for k in f.keys()}
-        layers, differ, ulps = compare(model, compressor, ours)
+        layers, nvfp4, differ, ulps = compare(model, compressor, ours)
         failed = failed or bool(differ) or ulps > 2
-        result = f"{len(differ)} layers differ" if differ else "equal bit for bit"
-        if ulps:
-            result += f"; nvfp4: codes, scales and factor equal, values within {ulps} ulp"
+        result = f"{len(differ)} layers differ" if differ else f"{layers - nvfp4} equal bit for bit" if nvfp4 < layers else ""
+        if nvfp4:
+            result += f"{', ' if result else ''}{nvfp4} in codes, scales and factor, their values within {ulps} ulp"
         print(f"| {name} | {parsed['quantization_config']['format']} | {layers} | {result} |", flush=True)
     sys.exit(1 if failed else 0)
 

@@ -561,9 +561,10 @@ static enum oz_status find_group(const struct reader *r, const char *module,
         *out = hit ? g : NULL;
     }
     if (*out == NULL) {
-        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                       "%s: the file holds %s quantized (it has a weight_scale), but the config %s.",
-                       r->path, module, found ? "ignores it" : "has no group that targets it");
+        return OZ_FAIL(
+            r->err, OZ_ERR_FORMAT,
+            "%s: the file holds %s quantized (it has a weight_scale), but the config %s.", r->path,
+            module, found ? "ignores it" : "has no group that targets it");
     }
     return OZ_OK;
 }
@@ -589,8 +590,8 @@ static enum oz_status take_tensor(const struct reader *r, const struct oz_layer 
     int64_t elements = want->shape[0] * (want->rank > 1 ? want->shape[1] : 1);
     bool shape = t->elements == elements &&
                  (want->shape[0] == 1 || t->rank == 0 || t->shape[0] == want->shape[0]);
-    bool same = t->dtype == want->dtype ||
-                (want->dtype == OZ_DTYPE_U8 && t->dtype == OZ_DTYPE_F8_E8M0);
+    bool same =
+        t->dtype == want->dtype || (want->dtype == OZ_DTYPE_U8 && t->dtype == OZ_DTYPE_F8_E8M0);
     if (!shape || (!same && !wide)) {
         return OZ_FAIL(r->err, OZ_ERR_FORMAT,
                        "Tensor %s is %s with %" PRId64 " elements, but %s asks for %s with %" PRId64

@@ -73,8 +73,8 @@ struct oz_stored_weight {
 
 /* What a checkpoint holds quantized; memory is the arena's. All zero: nothing. */
 struct oz_stored {
-    const char *method;               /* as oz_assign_input.checkpoint_method; NULL: none declared */
-    struct oz_scheme *schemes;        /* [rows]; codec NULL: plain. NULL: all are */
+    const char *method;        /* as oz_assign_input.checkpoint_method; NULL: none declared */
+    struct oz_scheme *schemes; /* [rows]; codec NULL: plain. NULL: all are */
     struct oz_stored_weight *weights; /* [rows] */
     int32_t count;                    /* of rows that are quantized */
 };
