@@ -1,8 +1,10 @@
 #include "base/alloc.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static atomic_uint_fast64_t calls;
 static atomic_uint_fast64_t fail_at; /* absolute number of the call that fails; 0: none */
@@ -55,6 +57,20 @@ void *oz_alloc_aligned(size_t bytes, size_t align)
     if (count_call() || posix_memalign(&memory, align, bytes ? bytes : 1) != 0) {
         return NULL;
     }
+    return memory;
+}
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+void *oz_alloc_large(size_t bytes, size_t align)
+{
+    bool huge = bytes >= 2 * HUGE_PAGE;
+    void *memory = oz_alloc_aligned(bytes, huge && align < HUGE_PAGE ? HUGE_PAGE : align);
+#if defined(MADV_HUGEPAGE)
+    if (memory != NULL && huge) { /* whole pages only: the rest would be rounded up */
+        (void)madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    }
+#endif
     return memory;
 }
 

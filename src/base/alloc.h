@@ -14,6 +14,9 @@ void *oz_alloc(size_t bytes);
 void *oz_alloc_zero(size_t count, size_t size); /* NULL on overflow too */
 void *oz_realloc(void *memory, size_t bytes);
 void *oz_alloc_aligned(size_t bytes, size_t align); /* give back with oz_free */
+/* The same for what is filled from end to end and read often (weights, scratch): in huge pages where
+ * the system has them, so that streams are not cut at each 4 KiB. Never more memory than asked. */
+void *oz_alloc_large(size_t bytes, size_t align);
 void oz_free(void *memory);
 
 char *oz_strdup(const char *text); /* NULL when there is no memory */

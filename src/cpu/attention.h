@@ -17,7 +17,7 @@
  * (cpu/gemm.h). kr elements are 4 bytes. What pads is zero.
  *
  * Scratch: packed units (16 MiB or one unit, whichever is more, or less when all units are smaller),
- * and for each thread the queries, sums and scores of a block (at most 430 KiB). A unit takes
+ * and for each thread the queries, sums and scores of a block (at most 440 KiB). A unit takes
  * keys * 2 * head_dim elements: 4.3 MB for 4160 keys of 128 in f32, so 24 such heads pass in waves of
  * three.
  *

@@ -29,7 +29,7 @@ struct oz_bench_shape {
     int32_t a, b, c;     /* linear: tail; attention: heads, head size; conv: height, width, side */
     enum oz_dtype dtype; /* of weights or outputs */
     bool large;          /* only when the filter names it */
-    enum oz_ceiling ceiling; /* READ, or F32 for "what its inputs multiply at" */
+    enum oz_ceiling ceiling; /* READ, UPDATE, or F32 for "what its inputs multiply at" */
 };
 
 extern const struct oz_bench_shape oz_bench_shapes[];
@@ -48,7 +48,7 @@ struct oz_bench_case {
     double work;             /* 10^9 operations or bytes of a run */
     enum oz_ceiling ceiling; /* what bounds it */
     void (*turn)(struct oz_bench_case *c,
-                 int64_t); /* before each run: the next weight copy; NULL */
+                 int64_t); /* before each run: the next copies of operands; NULL */
     void *turn_ctx;
     const char *declined; /* why the kernel does not run this; then nothing else is set */
 };

@@ -13,7 +13,7 @@
 #include "num/float.h"
 
 #define ALIGN 64
-#define COLD_BYTES ((size_t)512 << 20) /* weights that no cache holds, all copies together */
+#define COLD_BYTES ((size_t)512 << 20) /* operands that no cache holds, all copies together */
 #define MAX_COPIES 32
 
 #define LINEAR(where, m, n, k, tail) \
@@ -33,10 +33,10 @@
      OZ_DTYPE_BF16, false, OZ_CEILING_F32},
 /* m rows of n; a: which of an operator's forms */
 #define ROWS(op, where, m, n, a, dtype) \
-    {op, where, m, n, 0, a, 128, 0, dtype, false, OZ_CEILING_READ},
+    {op, where, m, n, 0, a, 128, 0, dtype, false, OZ_CEILING_UPDATE},
 #define RESAMPLE(where, h, w, c)                               \
     {OZ_OP_RESAMPLE, where, (int64_t)(h) * (w), c, 0, h, w, 2, \
-     OZ_DTYPE_F32,   false, OZ_CEILING_READ},
+     OZ_DTYPE_F32,   false, OZ_CEILING_UPDATE},
 
 // clang-format off
 const struct oz_bench_shape oz_bench_shapes[] = {
@@ -117,6 +117,12 @@ struct operands {
     struct oz_param_plan *plan;
     struct oz_linear linears[MAX_COPIES];
     int32_t copies;
+    struct {
+        struct oz_act *act;
+        uint8_t *copies;
+        size_t bytes; /* of one */
+    } streams[4];     /* that differ from run to run */
+    int32_t stream_count;
     int32_t offsets[2];
     struct oz_ragged rows;
     union {
@@ -135,7 +141,7 @@ static void *block(struct operands *o, size_t bytes)
     struct oz_bench_case *c = o->c;
     void *memory = NULL;
     if (o->status == OZ_OK && c->block_count < OZ_BENCH_BLOCKS) {
-        memory = oz_alloc_aligned((bytes + ALIGN - 1) / ALIGN * ALIGN, ALIGN);
+        memory = oz_alloc_large((bytes + ALIGN - 1) / ALIGN * ALIGN, ALIGN);
         c->blocks[c->block_count++] = memory;
     }
     if (memory == NULL && o->status == OZ_OK) {
@@ -236,6 +242,43 @@ static void copy_weight(struct operands *o, size_t bytes)
     }
     o->copies = (int32_t)count;
     o->c->turn = turn_linear;
+    o->c->turn_ctx = o;
+}
+
+static void turn_rows(struct oz_bench_case *c, int64_t run)
+{
+    struct operands *o = c->turn_ctx;
+    for (int32_t i = 0; i < o->stream_count; i++) {
+        o->streams[i].act->data =
+            o->streams[i].copies + (size_t)(run % o->copies) * o->streams[i].bytes;
+    }
+}
+
+/* The same for what an operator that moves rows reads and writes: acts, NULL behind the last. */
+static void copy_rows(struct operands *o, struct oz_act *const *acts)
+{
+    size_t all = 0;
+    for (int32_t i = 0; acts[i] != NULL; i++) {
+        size_t bytes =
+            (size_t)(acts[i]->rows * acts[i]->stride * oz_dtype_bits(acts[i]->spec.dtype) / 8);
+        o->streams[i].act = acts[i];
+        o->streams[i].bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+        all += o->streams[i].bytes;
+        o->stream_count++;
+    }
+    if (o->status != OZ_OK) {
+        return;
+    }
+    o->copies = (int32_t)(COLD_BYTES / all + 1);
+    for (int32_t i = 0; i < o->stream_count; i++) {
+        o->streams[i].copies = block(o, o->streams[i].bytes * (size_t)o->copies);
+        for (int32_t j = 0; j < o->copies && o->streams[i].copies != NULL; j++) {
+            memcpy(
+                o->streams[i].copies + (size_t)j * o->streams[i].bytes, acts[i]->data,
+                (size_t)(acts[i]->rows * acts[i]->stride * oz_dtype_bits(acts[i]->spec.dtype) / 8));
+        }
+    }
+    o->c->turn = o->status == OZ_OK ? turn_rows : NULL;
     o->c->turn_ctx = o;
 }
 
@@ -361,6 +404,7 @@ static enum oz_status make_norm_mod(struct operands *o, const struct oz_bench_sh
         o->args.norm_mod.gate = (struct oz_mod){.table = &o->table, .col = 2 * s->n};
     }
     o->c->work = 1e-9 * bytes * (double)s->m * (double)s->n;
+    copy_rows(o, (struct oz_act *const[]){&o->x, &o->out, s->a == 1 ? &o->y : NULL, NULL});
     return o->status;
 }
 
@@ -379,6 +423,7 @@ static enum oz_status make_qk_norm_rope(struct operands *o, const struct oz_benc
                                                          .cosine = &o->cosine,
                                                          .sine = &o->sine};
     o->c->work = 1e-9 * (double)s->m * (8.0 * (double)s->n + 4.0 * (double)s->b);
+    copy_rows(o, (struct oz_act *const[]){&o->x, NULL});
     return o->status;
 }
 
@@ -388,6 +433,7 @@ static enum oz_status make_act_quant(struct operands *o, const struct oz_bench_s
     o->out = act(o, s->m, s->n, s->dtype);
     o->args.act_quant = (struct oz_act_quant_args){.x = &o->x, .out = &o->out, .rows = s->m};
     o->c->work = 1e-9 * (double)(s->m * s->n) * (4 + (double)oz_dtype_bits(s->dtype) / 8);
+    copy_rows(o, (struct oz_act *const[]){&o->x, &o->out, NULL});
     return o->status;
 }
 
@@ -406,6 +452,7 @@ static enum oz_status make_resample(struct operands *o, const struct oz_bench_sh
                                                  .factor_x = s->c,
                                                  .out = &o->out};
     o->c->work = 4e-9 * (double)(s->m * s->n) * (double)(1 + scale);
+    copy_rows(o, (struct oz_act *const[]){&o->x, &o->out, NULL});
     return o->status;
 }
 
@@ -437,7 +484,7 @@ enum oz_status oz_bench_case_make(struct oz_bench_case *c, const struct oz_bench
     o->c = c;
     o->random = 88172645463325252U;
     c->args = &o->args;
-    c->ceiling = s->ceiling == OZ_CEILING_READ ? OZ_CEILING_READ : ceiling_of(c->kernel);
+    c->ceiling = s->ceiling == OZ_CEILING_F32 ? ceiling_of(c->kernel) : s->ceiling;
     enum oz_status status = make(o, s, err);
     if (status == OZ_ERR_NOMEM) {
         return OZ_FAIL_NOMEM(err, name);

@@ -85,37 +85,55 @@ static uint64_t scalar_read(const void *memory, int64_t bytes)
     return a | b | c | d;
 }
 
+static void scalar_update(void *memory, int64_t bytes)
+{
+    uint64_t *p = memory;
+    int64_t quarter = bytes / 32;
+    for (int64_t i = 0; i < quarter; i++) {
+        p[i] ^= 1;
+        p[quarter + i] ^= 1;
+        p[2 * quarter + i] ^= 1;
+        p[3 * quarter + i] ^= 1;
+    }
+}
+
 /* ---- choice ---- */
 
 typedef double (*compute_fn)(int64_t count);
-typedef uint64_t (*read_fn)(const void *memory, int64_t bytes);
 
 struct loops {
     compute_fn compute[OZ_CEILING_READ];
-    read_fn read;
+    uint64_t (*read)(const void *memory, int64_t bytes);
+    void (*update)(void *memory, int64_t bytes); /* a tier has both or neither */
 };
 
 static const struct loops loops[OZ_TIER_COUNT] = {
-    [OZ_TIER_SCALAR] = {{[OZ_CEILING_F32] = scalar_f32, [OZ_CEILING_S8] = scalar_s8}, scalar_read},
+    [OZ_TIER_SCALAR] = {{[OZ_CEILING_F32] = scalar_f32, [OZ_CEILING_S8] = scalar_s8},
+                        scalar_read,
+                        scalar_update},
 #if defined(OZ_HAVE_AVX2)
     [OZ_TIER_AVX2] =
         {{[OZ_CEILING_F32] = oz_ceiling_f32__avx2, [OZ_CEILING_S8] = oz_ceiling_s8__avx2},
-         oz_ceiling_read__avx2},
+         oz_ceiling_read__avx2,
+         oz_ceiling_update__avx2},
 #endif
 #if defined(OZ_HAVE_AVXVNNI)
-    [OZ_TIER_AVXVNNI] = {{[OZ_CEILING_S8] = oz_ceiling_s8__avxvnni}, NULL},
+    [OZ_TIER_AVXVNNI] = {{[OZ_CEILING_S8] = oz_ceiling_s8__avxvnni}, NULL, NULL},
 #endif
 #if defined(OZ_HAVE_AVX512)
     [OZ_TIER_AVX512] =
         {{[OZ_CEILING_F32] = oz_ceiling_f32__avx512, [OZ_CEILING_S8] = oz_ceiling_s8__avx512},
-         oz_ceiling_read__avx512},
+         oz_ceiling_read__avx512,
+         oz_ceiling_update__avx512},
 #endif
 #if defined(OZ_HAVE_AVX512BF16)
-    [OZ_TIER_AVX512BF16] = {{[OZ_CEILING_BF16] = oz_ceiling_bf16__avx512bf16}, NULL},
+    [OZ_TIER_AVX512BF16] = {{[OZ_CEILING_BF16] = oz_ceiling_bf16__avx512bf16}, NULL, NULL},
 #endif
 #if defined(OZ_HAVE_AMX)
     [OZ_TIER_AMX] =
-        {{[OZ_CEILING_BF16] = oz_ceiling_bf16__amx, [OZ_CEILING_S8] = oz_ceiling_s8__amx}, NULL},
+        {{[OZ_CEILING_BF16] = oz_ceiling_bf16__amx, [OZ_CEILING_S8] = oz_ceiling_s8__amx},
+         NULL,
+         NULL},
 #endif
 };
 
@@ -130,14 +148,13 @@ static compute_fn find_compute(uint32_t mask, enum oz_tier tier, enum oz_ceiling
     return kind == OZ_CEILING_BF16 ? find_compute(mask, tier, OZ_CEILING_F32) : NULL;
 }
 
-static read_fn find_read(uint32_t mask, enum oz_tier tier)
+static const struct loops *find_memory(uint32_t mask, enum oz_tier tier)
 {
-    for (int t = tier; t >= 0; t--) {
-        if (mask & (1U << t) && loops[t].read != NULL) {
-            return loops[t].read;
-        }
+    int t = tier;
+    while (t > 0 && !(mask & (1U << t) && loops[t].read != NULL)) {
+        t--;
     }
-    return NULL;
+    return &loops[t];
 }
 
 /* ---- measuring ---- */
@@ -165,54 +182,91 @@ static double measure_compute(compute_fn fn, double seconds)
     return best;
 }
 
-#define READ_BYTES \
-    (INT64_C(512) << 20) /* for all threads: beyond the last cache of most machines */
-#define READ_PIECE (INT64_C(16) << 20)
-
-/* Pieces one after the other, over and over; the best rate of one. */
-static double measure_read(read_fn fn, const uint8_t *memory, int64_t bytes, double seconds)
-{
-    double best = 0;
-    uint64_t held = 0;
-    double start = oz_clock_seconds();
-    int64_t at = 0;
-    int64_t run = READ_PIECE < bytes ? READ_PIECE : bytes;
-    do {
-        double t = oz_clock_seconds();
-        held |= fn(memory + at, run);
-        best = fmax(best, (double)run / (oz_clock_seconds() - t) * 1e-9);
-        at = at + 2 * run <= bytes ? at + run : 0;
-    } while (oz_clock_seconds() - start < seconds);
-    return held == 0 ? 0 : best;
-}
-
-struct job {
-    compute_fn compute;
-    read_fn read;
-    uint8_t *memory;
-    int64_t bytes; /* for each thread */
+struct compute {
+    compute_fn fn;
     double seconds;
     double *rates; /* one for each thread */
 };
 
-static void fill(void *ctx, int64_t begin, int64_t end, int32_t thread)
+static void run_compute(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
-    struct job *job = ctx;
+    struct compute *c = ctx;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        memset(job->memory + i * job->bytes, 1, (size_t)job->bytes);
+        c->rates[i] = measure_compute(c->fn, c->seconds);
     }
 }
 
-static void measure(void *ctx, int64_t begin, int64_t end, int32_t thread)
+static double compute_rate(struct oz_pool *pool, compute_fn fn, double seconds)
 {
-    struct job *job = ctx;
+    int64_t threads = pool != NULL ? oz_pool_threads(pool) : 1;
+    double *rates = oz_alloc_zero((size_t)threads, sizeof *rates);
+    double sum = 0;
+    if (fn != NULL && rates != NULL) {
+        struct compute c = {fn, seconds, rates};
+        oz_pool_for(pool, threads, 1, run_compute, &c);
+        for (int64_t i = 0; i < threads; i++) {
+            sum += rates[i];
+        }
+    }
+    oz_free(rates);
+    return sum;
+}
+
+#define MEMORY_BYTES (INT64_C(512) << 20) /* beyond the last cache of most machines */
+#define PIECE_BYTES (INT64_C(2) << 20)    /* that a thread takes from a round */
+#define ROUND_PIECES 8                    /* for each thread */
+
+struct memory {
+    const struct loops *loops;
+    enum oz_ceiling kind;
+    uint8_t *pieces; /* of this round */
+};
+
+static void fill(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    struct memory *m = ctx;
+    (void)thread;
+    memset(m->pieces + begin * PIECE_BYTES, 1, (size_t)((end - begin) * PIECE_BYTES));
+}
+
+static void run_memory(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    struct memory *m = ctx;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        job->rates[i] = job->compute != NULL ? measure_compute(job->compute, job->seconds)
-                                             : measure_read(job->read, job->memory + i * job->bytes,
-                                                            job->bytes, job->seconds);
+        if (m->kind == OZ_CEILING_READ) {
+            (void)m->loops->read(m->pieces + i * PIECE_BYTES, PIECE_BYTES);
+        } else {
+            m->loops->update(m->pieces + i * PIECE_BYTES, PIECE_BYTES);
+        }
     }
+}
+
+/* Rounds one after the other through the memory, over and over; the best of them. */
+static double memory_rate(struct oz_pool *pool, const struct loops *l, enum oz_ceiling kind,
+                          double seconds)
+{
+    int64_t pieces = ROUND_PIECES * (pool != NULL ? oz_pool_threads(pool) : 1);
+    int64_t rounds = MEMORY_BYTES / (pieces * PIECE_BYTES);
+    rounds = rounds > 2 ? rounds : 2;
+    double moved = (double)(pieces * PIECE_BYTES) * (kind == OZ_CEILING_UPDATE ? 2e-9 : 1e-9);
+    double best = 0;
+    uint8_t *memory = oz_alloc_large((size_t)(rounds * pieces * PIECE_BYTES), 4096);
+    struct memory m = {l, kind, memory};
+    if (memory == NULL) {
+        return 0;
+    }
+    oz_pool_for(pool, rounds * pieces, 1, fill, &m);
+    double start = oz_clock_seconds();
+    for (int64_t round = 0; oz_clock_seconds() - start < seconds || round < rounds; round++) {
+        m.pieces = memory + round % rounds * pieces * PIECE_BYTES;
+        double t = oz_clock_seconds();
+        oz_pool_for(pool, pieces, 1, run_memory, &m);
+        best = fmax(best, moved / (oz_clock_seconds() - t));
+    }
+    oz_free(memory);
+    return best;
 }
 
 double oz_cpu_ceiling_pool(struct oz_pool *pool, enum oz_tier tier, enum oz_ceiling kind,
@@ -221,33 +275,13 @@ double oz_cpu_ceiling_pool(struct oz_pool *pool, enum oz_tier tier, enum oz_ceil
     struct oz_cpuid id;
     oz_cpuid_read(&id);
     uint32_t mask = oz_tier_mask(&id);
-    int64_t threads = pool != NULL ? oz_pool_threads(pool) : 1;
-    struct job job = {.seconds = seconds};
     if ((unsigned)tier >= OZ_TIER_COUNT || !(mask & (1U << tier))) {
         return 0;
     }
-    if (kind == OZ_CEILING_READ) {
-        job.read = find_read(mask, tier);
-        job.bytes = READ_BYTES / threads / READ_PIECE * READ_PIECE;
-        job.bytes = job.bytes > 0 ? job.bytes : READ_PIECE;
-        job.memory = oz_alloc_aligned((size_t)(job.bytes * threads), 4096);
-    } else {
-        job.compute = find_compute(mask, tier, kind);
+    if (kind == OZ_CEILING_READ || kind == OZ_CEILING_UPDATE) {
+        return memory_rate(pool, find_memory(mask, tier), kind, seconds);
     }
-    double sum = 0;
-    job.rates = oz_alloc_zero((size_t)threads, sizeof *job.rates);
-    if (job.rates != NULL && (job.compute != NULL || (job.read != NULL && job.memory != NULL))) {
-        if (job.memory != NULL) {
-            oz_pool_for(pool, threads, 1, fill, &job);
-        }
-        oz_pool_for(pool, threads, 1, measure, &job);
-        for (int64_t i = 0; i < threads; i++) {
-            sum += job.rates[i];
-        }
-    }
-    oz_free(job.rates);
-    oz_free(job.memory);
-    return sum;
+    return compute_rate(pool, find_compute(mask, tier, kind), seconds);
 }
 
 double oz_cpu_ceiling(enum oz_tier tier, enum oz_ceiling kind, double seconds)

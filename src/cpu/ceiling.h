@@ -10,11 +10,12 @@
 struct oz_pool;
 
 /* Kind, name, unit. A multiply-add counts as two operations. */
-#define OZ_CEILING_MAP(X)                                                    \
-    X(OZ_CEILING_F32, "f32", "GFLOP/s")   /* fused multiply-adds of f32 */   \
-    X(OZ_CEILING_BF16, "bf16", "GFLOP/s") /* bf16 products summed in f32 */  \
-    X(OZ_CEILING_S8, "s8", "GOP/s")       /* 8-bit products summed in s32 */ \
-    X(OZ_CEILING_READ, "read", "GB/s")    /* reading memory that no cache holds */
+#define OZ_CEILING_MAP(X)                                                           \
+    X(OZ_CEILING_F32, "f32", "GFLOP/s")    /* fused multiply-adds of f32 */         \
+    X(OZ_CEILING_BF16, "bf16", "GFLOP/s")  /* bf16 products summed in f32 */        \
+    X(OZ_CEILING_S8, "s8", "GOP/s")        /* 8-bit products summed in s32 */       \
+    X(OZ_CEILING_READ, "read", "GB/s")     /* reading memory that no cache holds */ \
+    X(OZ_CEILING_UPDATE, "update", "GB/s") /* changing it in place: bytes read and bytes written */
 
 enum oz_ceiling {
 #define OZ_CEILING_ENUM(id, name, unit) id,
@@ -34,20 +35,23 @@ const char *oz_ceiling_unit(enum oz_ceiling kind);
  */
 double oz_cpu_ceiling(enum oz_tier tier, enum oz_ceiling kind, double seconds);
 
-/* The sum over all threads of a pool, measured together. */
+/* All threads of a pool together. Products: the sum of each thread's best. Memory, which they share:
+ * the best of rounds in which all take part. */
 double oz_cpu_ceiling_pool(struct oz_pool *pool, enum oz_tier tier, enum oz_ceiling kind,
                            double seconds);
 
 /* The loops, one for each tier and kind, in kern/x86/ceiling__<tier>.c: `count` rounds, operations
- * done. READ: `bytes` bytes, a multiple of 1024, are read as four streams; what they held is
- * returned, so that the reading is not in vain. */
+ * done. READ, UPDATE: `bytes` bytes, a multiple of 1024, are read or changed as four streams; what was
+ * read is returned, so that the reading is not in vain. */
 double oz_ceiling_f32__avx2(int64_t count);
 double oz_ceiling_s8__avx2(int64_t count);
 uint64_t oz_ceiling_read__avx2(const void *memory, int64_t bytes);
+void oz_ceiling_update__avx2(void *memory, int64_t bytes);
 double oz_ceiling_s8__avxvnni(int64_t count);
 double oz_ceiling_f32__avx512(int64_t count);
 double oz_ceiling_s8__avx512(int64_t count);
 uint64_t oz_ceiling_read__avx512(const void *memory, int64_t bytes);
+void oz_ceiling_update__avx512(void *memory, int64_t bytes);
 double oz_ceiling_bf16__avx512bf16(int64_t count);
 double oz_ceiling_bf16__amx(int64_t count);
 double oz_ceiling_s8__amx(int64_t count);

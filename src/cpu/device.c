@@ -62,8 +62,8 @@ static enum oz_status device_alloc(struct oz_device *dev, size_t bytes, void **o
     *out = NULL;
     OZ_TRY(need_hardware(dev, err));
     if (bytes <= SIZE_MAX - OZ_DEVICE_ALIGN) {
-        *out = oz_alloc_aligned((bytes + OZ_DEVICE_ALIGN - 1) / OZ_DEVICE_ALIGN * OZ_DEVICE_ALIGN,
-                                OZ_DEVICE_ALIGN);
+        *out = oz_alloc_large((bytes + OZ_DEVICE_ALIGN - 1) / OZ_DEVICE_ALIGN * OZ_DEVICE_ALIGN,
+                              OZ_DEVICE_ALIGN);
     }
     if (*out == NULL) {
         int64_t free_bytes;

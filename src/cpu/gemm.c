@@ -13,7 +13,7 @@
 #define ALIGN 64
 #define LINE_BYTES 64
 #define TASK_COLS 256   /* of sums in a task, about */
-#define GATHER_COLS 512 /* the same where rows are gathered: each gathering serves more */
+#define GATHER_COLS 512 /* the same where rows are brought: each bringing serves more */
 #define GATHER_ROWS 8   /* that are gathered before they are converted */
 #define FEW_TILES 6     /* so many tiles of rows are few: panels stream past them as they are, */
 #define FEW_DEPTH 1024  /* in blocks of K so long; */
@@ -45,10 +45,18 @@ static size_t run_element(const struct oz_gemm_kernel *g)
     return g->widen_a ? sizeof(float) : oz_gemm_element_bytes(g->a_dtype);
 }
 
-/* Rows that lie in memory as the kernel reads them. */
+static bool is_few(const struct oz_gemm *p)
+{
+    return p->kernel->run_few != NULL && p->m <= FEW_TILES * p->kernel->mr;
+}
+
+/* Rows that are read where they lie: as the kernel reads them, and not so many that it pays to bring
+ * them (rows of a power of two apart would fall into the same sets of the first cache, each in a page
+ * of its own). */
 static bool direct(const struct oz_gemm *p)
 {
-    return p->fetch == NULL && !p->kernel->widen_a && p->k % p->kernel->k_multiple == 0;
+    return p->fetch == NULL && !p->kernel->widen_a && p->k % p->kernel->k_multiple == 0 &&
+           (is_few(p) || p->kernel->run_few == NULL);
 }
 
 /* Scratch of a thread, and how the product is cut. Which rows share a task, which panels, and where
@@ -81,7 +89,10 @@ static void cut(const struct oz_gemm *p, int64_t threads, struct layout *l)
 {
     const struct oz_gemm_kernel *g = p->kernel;
     bool by_rows = p->fetch != NULL;
-    int64_t most = max64(1, (by_rows ? GATHER_COLS : TASK_COLS) / g->nr);
+    int64_t most = max64(1, (direct(p) ? TASK_COLS : GATHER_COLS) / g->nr);
+    if (is_few(p) && p->m <= min64(g->mr, OZ_GEMM_FEW) && g->few_panels[p->m] > 0) {
+        most = g->few_panels[p->m]; /* they stream: small tasks end together */
+    }
     bool small = (double)p->m * (double)p->n * (double)p->k < SMALL_PRODUCT;
     int64_t wanted = threads > 1 ? threads * (small ? 2 : TASKS_PER_THREAD) : 1;
     int64_t rows = g->row_block;
@@ -106,7 +117,7 @@ static void cut(const struct oz_gemm *p, int64_t threads, struct layout *l)
 static struct layout lay_out(const struct oz_gemm *p, int64_t threads)
 {
     const struct oz_gemm_kernel *g = p->kernel;
-    struct layout l = {.few = g->run_few != NULL && p->m <= FEW_TILES * g->mr};
+    struct layout l = {.few = is_few(p)};
     int64_t depth = oz_gemm_pad(p->k, g->k_multiple);
     cut(p, threads, &l);
     l.k_block = min64(depth, !l.few ? g->k_block : p->m <= g->mr ? ONE_DEPTH : FEW_DEPTH);

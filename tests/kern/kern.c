@@ -71,6 +71,9 @@ void kern_forget(void)
     blocks = NULL;
 }
 
+static const struct oz_cpu_kernel *always; /* before all others, or NULL */
+static void install(const struct oz_cpu_kernel *k);
+
 void kern_force(const char *kernel)
 {
     struct oz_error err;
@@ -80,6 +83,9 @@ void kern_force(const char *kernel)
                         kernel != NULL ? kernel : getenv("OUNCE_FORCE"), &err) != OZ_OK) {
             fail_msg("%s", err.message);
         }
+    }
+    if (always != NULL) {
+        install(always);
     }
 }
 
@@ -104,7 +110,9 @@ int kern_teardown(void **state)
     X(oz_kernel_conv_bf16__avx512_emulated)       \
     X(oz_kernel_linear_bf16__avx512bf16_emulated) \
     X(oz_kernel_conv_bf16__avx512bf16_emulated)   \
-    X(oz_kernel_linear_bf16__amx_emulated) X(oz_kernel_conv_bf16__amx_emulated)
+    X(oz_kernel_linear_bf16__amx_emulated)        \
+    X(oz_kernel_conv_bf16__amx_emulated)          \
+    X(oz_kernel_attention_bf16__amx_emulated)
 #define DECLARE(name) extern const struct oz_cpu_kernel name;
 #define ADDRESS(name) &name,
 EMULATED(DECLARE)
@@ -141,6 +149,15 @@ static void install(const struct oz_cpu_kernel *k)
         list[0] = k;
         list[OZ_CPU_MAX_KERNELS] = NULL;
     }
+}
+
+const struct oz_cpu_kernel *kern_emulate(enum oz_op op)
+{
+    always = NULL;
+    for (const struct oz_cpu_kernel *const *k = emulated; *k != NULL && always == NULL; k++) {
+        always = (*k)->op == op ? *k : NULL;
+    }
+    return always;
 }
 
 void kern_each(enum oz_op op, void (*body)(void))

@@ -44,6 +44,9 @@ void kern_force(const char *kernel);
  */
 void kern_each(enum oz_op op, void (*body)(void));
 const struct oz_cpu_kernel *kern_kernel(void);
+/* From the next kern_setup on the first emulated kernel of an operator comes before all others;
+ * returns it, or NULL (then none does). */
+const struct oz_cpu_kernel *kern_emulate(enum oz_op op);
 
 uint64_t kern_random(void);
 int64_t kern_below(int64_t n); /* [0, n) */

@@ -71,6 +71,10 @@ static inline vf v_fma(vf a, vf b, vf c)
 {
     EACH_LANE(fmaf(a.lane[i], b.lane[i], c.lane[i]));
 }
+static inline vf v_fma_at(const float *a, vf b, vf c)
+{
+    return v_fma(v_set(*a), b, c);
+}
 static inline vf v_fnma(vf a, vf b, vf c)
 {
     EACH_LANE(fmaf(-a.lane[i], b.lane[i], c.lane[i]));
@@ -134,6 +138,10 @@ static inline vf vp_dot(vf sum, vp a, vp b)
 {
     EACH_LANE(product(a.half[2 * i], b.half[2 * i],
                       product(a.half[2 * i + 1], b.half[2 * i + 1], sum.lane[i])));
+}
+static inline vf vp_dot_at(vf sum, const void *pair, vp b)
+{
+    return vp_dot(sum, vp_set(pair), b);
 }
 
 #endif

@@ -224,11 +224,24 @@ static inline vf att_exp2(vf x)
 #endif
 }
 
-static inline float att_first_lane(vf x)
+/*
+ * The same for weights. Those that are rounded to bf16 afterwards get by with degree 4: x = n + r with
+ * 0 <= r < 1, exact at 0 and 1, relative error below 2^-18, 2^-9 of a rounding to bf16.
+ */
+static inline vf att_weight(vf x)
 {
-    float lanes[OZ_VL];
-    v_store(lanes, x);
-    return lanes[0];
+#if OZ_ATTENTION_BF16 && OZ_VL == 16
+    vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
+    vf p = v_set(0x1.bc31dap-7F);
+    p = v_fma(p, r, v_set(0x1.aa3fcap-5F));
+    p = v_fma(p, r, v_set(0x1.ee5884p-3F));
+    p = v_fma(p, r, v_set(0x1.62d51cp-1F));
+    p = v_fma(p, r, v_set(1.0F));
+    __mmask16 some = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0F), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(some, p, x); /* times 2^floor(x) */
+#else
+    return att_exp2(x);
+#endif
 }
 
 /* Scores with their factor and bias. */
@@ -265,8 +278,8 @@ static inline float att_weights(float *scores, int64_t count, float factor, floa
     vf f = v_set(factor);
     vf b = v_set(-base);
     for (int64_t i = 0; i < count; i += (int64_t)2 * OZ_VL) {
-        vf x0 = att_exp2(v_fma(v_load(scores + i), f, b));
-        vf x1 = att_exp2(v_fma(v_load(scores + i + OZ_VL), f, b));
+        vf x0 = att_weight(v_fma(v_load(scores + i), f, b));
+        vf x1 = att_weight(v_fma(v_load(scores + i + OZ_VL), f, b));
         att_put(weights + i, x0);
         att_put(weights + i + OZ_VL, x1);
         s0 = v_add(s0, x0);
@@ -275,49 +288,61 @@ static inline float att_weights(float *scores, int64_t count, float factor, floa
     return v_sum(v_add(s0, s1));
 }
 
-static inline void att_soften_row(const struct oz_attention_tile *t, int64_t row)
+/* Minus infinity where a row does not see a key. */
+static inline void att_hide(const struct oz_attention_tile *t, int64_t row, float *scores)
 {
-    float *scores = t->scores + row * OZ_ATTENTION_TILE;
-    int64_t begin = t->begin[row];
-    int64_t end = t->end[row];
-    float factor = t->factor;
-    if (begin >= end) {
-        memset(scores, 0, (size_t)t->padded * sizeof *scores);
-        return;
-    }
-    if (t->bias != NULL || !(factor > 0)) {
-        att_bias_row(t, row, scores);
-        factor = 1;
-    }
-    for (int64_t i = 0; i < begin; i++) {
+    for (int64_t i = 0; i < t->begin[row]; i++) {
         scores[i] = -INFINITY;
     }
-    for (int64_t i = end; i < t->padded; i++) {
+    for (int64_t i = t->end[row]; i < t->padded; i++) {
         scores[i] = -INFINITY;
-    }
-    float old = t->largest[row];
-    float largest = att_largest(scores, t->padded) * factor;
-    largest = largest > old ? largest : old;
-    float sum = att_weights(scores, t->padded, factor, largest == -INFINITY ? 0 : largest);
-    if (largest == old) {
-        t->sum[row] += sum;
-        return;
-    }
-    float shrink = att_first_lane(att_exp2(v_set(old - largest)));
-    t->largest[row] = largest;
-    t->sum[row] = fmaf(t->sum[row], shrink, sum);
-    for (int64_t c = 0; c < t->out_cols && !t->first; c += OZ_VL) {
-        float *out = t->out + row * t->out_ld + c;
-        v_store(out, v_mul(v_load(out), v_set(shrink)));
     }
 }
 
+/*
+ * In passes over all rows: whether a maximum has grown is known late and guessed badly, and must not
+ * hold up the next row's weights.
+ */
 static inline void att_soften(const struct oz_attention_tile *t)
 {
+    bool plain = t->bias == NULL && t->factor > 0;
+    float factor = plain ? t->factor : 1;
+    float shrink[OZ_ATTENTION_MAX_ROWS] = {0}; /* log2, then what it says */
     for (int64_t row = 0; row < t->rows; row++) {
-        att_soften_row(t, row);
+        float *scores = t->scores + row * OZ_ATTENTION_TILE;
+        if (t->begin[row] < t->end[row]) {
+            if (!plain) {
+                att_bias_row(t, row, scores);
+            }
+            att_hide(t, row, scores);
+            float largest = att_largest(scores, t->padded) * factor;
+            float old = t->largest[row];
+            t->largest[row] = largest > old ? largest : old;
+            shrink[row] = largest > old ? old - largest : 0;
+        }
+    }
+    for (int64_t row = 0; row < OZ_ATTENTION_MAX_ROWS; row += OZ_VL) {
+        v_store(shrink + row, att_exp2(v_load(shrink + row)));
+    }
+    for (int64_t row = 0; row < t->rows; row++) {
+        float *scores = t->scores + row * OZ_ATTENTION_TILE;
+        float largest = t->largest[row];
+        if (t->begin[row] >= t->end[row]) {
+            memset(scores, 0, (size_t)t->padded * sizeof *scores);
+            continue;
+        }
+        float sum = att_weights(scores, t->padded, factor, largest == -INFINITY ? 0 : largest);
+        t->sum[row] = fmaf(t->sum[row], shrink[row], sum);
+    }
+    for (int64_t row = 0; row < t->rows && !t->first; row++) {
+        float *out = t->out + row * t->out_ld;
+        for (int64_t c = 0; c < t->out_cols && shrink[row] != 1; c += OZ_VL) {
+            v_store(out + c, v_mul(v_load(out + c), v_set(shrink[row])));
+        }
     }
 }
+
+_Static_assert(OZ_ATTENTION_MAX_ROWS % OZ_VL == 0, "whole vectors of rows");
 
 static inline void att_store(const struct oz_act *out, int64_t row, int64_t col, int64_t count,
                              const float *sums, float denominator)

@@ -78,3 +78,25 @@ uint64_t oz_ceiling_read__avx2(const void *memory, int64_t bytes)
     return (uint64_t)(_mm256_extract_epi64(a, 0) | _mm256_extract_epi64(a, 1) |
                       _mm256_extract_epi64(a, 2) | _mm256_extract_epi64(a, 3));
 }
+
+#define CHANGE_HALF(p) _mm256_storeu_si256(p, _mm256_xor_si256(_mm256_loadu_si256(p), one))
+#define CHANGE(p)   \
+    CHANGE_HALF(p); \
+    CHANGE_HALF((p) + 1)
+
+void oz_ceiling_update__avx2(void *memory, int64_t bytes)
+{
+    const __m256i one = _mm256_set1_epi8(1);
+    __m256i *p = memory;
+    int64_t quarter = bytes / 128;
+    for (const __m256i *end = p + quarter; p < end; p += 2) {
+        _mm_prefetch((const char *)p + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + quarter) + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + 2 * quarter) + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + 3 * quarter) + AHEAD, _MM_HINT_T0);
+        CHANGE(p);
+        CHANGE(p + quarter);
+        CHANGE(p + 2 * quarter);
+        CHANGE(p + 3 * quarter);
+    }
+}

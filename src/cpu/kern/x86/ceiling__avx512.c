@@ -71,3 +71,22 @@ uint64_t oz_ceiling_read__avx512(const void *memory, int64_t bytes)
     a = _mm512_or_si512(_mm512_or_si512(a, b), _mm512_or_si512(c, d));
     return (uint64_t)_mm512_reduce_or_epi64(a);
 }
+
+#define CHANGE(p) _mm512_storeu_si512(p, _mm512_xor_si512(_mm512_loadu_si512(p), one))
+
+void oz_ceiling_update__avx512(void *memory, int64_t bytes)
+{
+    const __m512i one = _mm512_set1_epi8(1);
+    __m512i *p = memory;
+    int64_t quarter = bytes / 256;
+    for (const __m512i *end = p + quarter; p < end; p++) {
+        _mm_prefetch((const char *)p + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + quarter) + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + 2 * quarter) + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)(p + 3 * quarter) + AHEAD, _MM_HINT_T0);
+        CHANGE(p);
+        CHANGE(p + quarter);
+        CHANGE(p + 2 * quarter);
+        CHANGE(p + 3 * quarter);
+    }
+}

@@ -24,5 +24,16 @@ static inline vf vp_dot(vf sum, vp a, vp b)
     __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
+/* The same with one pair in every lane, any alignment. */
+struct vp_pair {
+    char bytes[4];
+};
+static inline vf vp_dot_at(vf sum, const void *pair, vp b)
+{
+    __asm__("vdpbf16ps %2%{1to16%}, %1, %0"
+            : "+v"(sum)
+            : "v"(b), "m"(*(const struct vp_pair *)pair));
+    return sum;
+}
 
 #endif

@@ -17,6 +17,11 @@
 #include "cpu/gemm.h"
 
 #define TILE_NR (2 * OZ_VL)
+#if OZ_VL == 16
+#define TILE_MR 12
+#else
+#define TILE_MR 6
+#endif
 
 #define TILE_INLINE static inline __attribute__((always_inline))
 
@@ -37,6 +42,10 @@ TILE_INLINE vf tile_add(vf sum, tile_v a, tile_v b)
 {
     return vp_dot(sum, a, b);
 }
+TILE_INLINE vf tile_add_at(vf sum, const char *a, tile_v b)
+{
+    return vp_dot_at(sum, a, b);
+}
 #else
 #define TILE_KR 1
 typedef vf tile_v;
@@ -53,6 +62,21 @@ TILE_INLINE vf tile_add(vf sum, tile_v a, tile_v b)
 {
     return v_fma(a, b, sum);
 }
+TILE_INLINE vf tile_add_at(vf sum, const char *a, tile_v b)
+{
+    return v_fma_at((const float *)(const void *)a, b, sum);
+}
+#endif
+
+/*
+ * Rows whose element is broadcast by each multiply-add itself: two loads in place of a load and an
+ * instruction. All rows would be bound by loads (two a cycle), none by the instructions that a core
+ * decodes when it shares them with another thread; two of three measured best.
+ */
+#if OZ_VL == 16 && !defined(TILE_PAIRS) /* vdpbf16ps is the bound there: folding only costs */
+#define TILE_FOLDS(r) ((r) % 3 != 2)
+#else
+#define TILE_FOLDS(r) false
 #endif
 
 #define TILE_A_BYTES 4 /* of a row in one step: an f32, or two bf16 */
@@ -70,72 +94,81 @@ TILE_INLINE vf tile_add(vf sum, tile_v a, tile_v b)
 #define ROWS_11(X) ROWS_10(X) X(10)
 #define ROWS_12(X) ROWS_11(X) X(11)
 
-/* Addresses of rows: a pointer for each three, so that all need few registers. */
-#define AT_0 p0
-#define AT_1 (p0 + step)
-#define AT_2 (p0 + 2 * step)
-#define AT_3 p3
-#define AT_4 (p3 + step)
-#define AT_5 (p3 + 2 * step)
-#define AT_6 p6
-#define AT_7 (p6 + step)
-#define AT_8 (p6 + 2 * step)
-#define AT_9 p9
-#define AT_10 (p9 + step)
-#define AT_11 (p9 + 2 * step)
+/* A pointer for each row: a load that is part of a multiply-add costs no more than the multiply-add
+ * only where its address is a register and a constant. */
+#define ROW_BEGIN(r) const char *p##r = a + (r) * (lda * (TILE_A_BYTES / TILE_KR));
+#define ROW_NEXT(r)               \
+    p##r += steps * TILE_A_BYTES; \
+    __asm__("" : "+r"(p##r)); /* or the compiler derives one from another in every step */
 
 #define TILE_BEGIN(r)                                  \
     vf lo##r = first ? v_zero() : v_load(c + (r)*ldc); \
     vf hi##r = first ? v_zero() : v_load(c + (r)*ldc + OZ_VL);
-#define TILE_STEP(r)                \
-    x = tile_set(AT_##r);           \
-    lo##r = tile_add(lo##r, x, b0); \
-    hi##r = tile_add(hi##r, x, b1);
+#define TILE_ROW(r)                                \
+    if (TILE_FOLDS(r)) {                           \
+        lo##r = tile_add_at(lo##r, p##r + at, b0); \
+        hi##r = tile_add_at(hi##r, p##r + at, b1); \
+    } else {                                       \
+        x = tile_set(p##r + at);                   \
+        lo##r = tile_add(lo##r, x, b0);            \
+        hi##r = tile_add(hi##r, x, b1);            \
+    }
 #define TILE_END(r)              \
     v_store(c + (r)*ldc, lo##r); \
     v_store(c + (r)*ldc + OZ_VL, hi##r);
 
-#define TILE(name, ROWS)                                                                           \
-    TILE_INLINE void name(int64_t k, const char *a, int64_t lda, const char *b, float *c,          \
-                          int64_t ldc, bool first, bool bf16)                                      \
-    {                                                                                              \
-        const char *p0 = a;                                                                        \
-        const int64_t step = lda * (TILE_A_BYTES / TILE_KR);                                       \
-        const char *p3 = p0 + 3 * step;                                                            \
-        const char *p6 = p3 + 3 * step;                                                            \
-        const char *p9 = p6 + 3 * step;                                                            \
-        tile_v x;                                                                                  \
-        ROWS(TILE_BEGIN)                                                                           \
-        for (int64_t i = 0; i < k; i += TILE_KR) {                                                 \
-            tile_v b0 = tile_panel(b, 0, bf16);                                                    \
-            tile_v b1 = tile_panel(b, OZ_VL, bf16);                                                \
-            b += TILE_NR * (bf16 ? 2 : 4);                                                         \
-            ROWS(TILE_STEP)                                                                        \
-            p0 += TILE_A_BYTES;                                                                    \
-            p3 += TILE_A_BYTES;                                                                    \
-            p6 += TILE_A_BYTES;                                                                    \
-            p9 += TILE_A_BYTES;                                                                    \
-            __asm__("" : "+r"(p0), "+r"(p3), "+r"(p6), "+r"(p9)); /* or it makes twelve of four */ \
-        }                                                                                          \
-        ROWS(TILE_END)                                                                             \
+/* Step i of those between two moves of the pointers. */
+#define TILE_STEP(ROWS, i)                                   \
+    {                                                        \
+        const int64_t at = (i)*TILE_A_BYTES;                 \
+        const char *from = b + (i)*TILE_NR * (bf16 ? 2 : 4); \
+        tile_v b0 = tile_panel(from, 0, bf16);               \
+        tile_v b1 = tile_panel(from, OZ_VL, bf16);           \
+        ROWS(TILE_ROW)                                       \
+    }
+#define TILE_NEXT(ROWS, count)                 \
+    {                                          \
+        const int64_t steps = count;           \
+        b += steps * TILE_NR * (bf16 ? 2 : 4); \
+        ROWS(ROW_NEXT)                         \
     }
 
-TILE(tile_1, ROWS_1)
-TILE(tile_2, ROWS_2)
-TILE(tile_3, ROWS_3)
-TILE(tile_4, ROWS_4)
-TILE(tile_5, ROWS_5)
-TILE(tile_6, ROWS_6)
+/* FOUR: in steps of four; only the whole tile, as it takes time to compile. */
+#define TILE(name, ROWS, FOUR)                                                            \
+    TILE_INLINE void name(int64_t k, const char *a, int64_t lda, const char *b, float *c, \
+                          int64_t ldc, bool first, bool bf16)                             \
+    {                                                                                     \
+        tile_v x;                                                                         \
+        int64_t i = 0;                                                                    \
+        ROWS(ROW_BEGIN)                                                                   \
+        ROWS(TILE_BEGIN)                                                                  \
+        for (; (FOUR) && i + 4 * TILE_KR <= k; i += 4 * TILE_KR) {                        \
+            TILE_STEP(ROWS, 0)                                                            \
+            TILE_STEP(ROWS, 1)                                                            \
+            TILE_STEP(ROWS, 2)                                                            \
+            TILE_STEP(ROWS, 3)                                                            \
+            TILE_NEXT(ROWS, 4)                                                            \
+        }                                                                                 \
+        for (; i < k; i += TILE_KR) {                                                     \
+            TILE_STEP(ROWS, 0)                                                            \
+            TILE_NEXT(ROWS, 1)                                                            \
+        }                                                                                 \
+        ROWS(TILE_END)                                                                    \
+    }
+
+TILE(tile_1, ROWS_1, TILE_MR == 1)
+TILE(tile_2, ROWS_2, TILE_MR == 2)
+TILE(tile_3, ROWS_3, TILE_MR == 3)
+TILE(tile_4, ROWS_4, TILE_MR == 4)
+TILE(tile_5, ROWS_5, TILE_MR == 5)
+TILE(tile_6, ROWS_6, TILE_MR == 6)
 #if OZ_VL == 16
-TILE(tile_7, ROWS_7)
-TILE(tile_8, ROWS_8)
-TILE(tile_9, ROWS_9)
-TILE(tile_10, ROWS_10)
-TILE(tile_11, ROWS_11)
-TILE(tile_12, ROWS_12)
-#define TILE_MR 12
-#else
-#define TILE_MR 6
+TILE(tile_7, ROWS_7, TILE_MR == 7)
+TILE(tile_8, ROWS_8, TILE_MR == 8)
+TILE(tile_9, ROWS_9, TILE_MR == 9)
+TILE(tile_10, ROWS_10, TILE_MR == 10)
+TILE(tile_11, ROWS_11, TILE_MR == 11)
+TILE(tile_12, ROWS_12, TILE_MR == 12)
 #endif
 
 TILE_INLINE void tile_any(int64_t rows, int64_t k, const char *a, int64_t lda, const char *b,
@@ -203,7 +236,7 @@ static void tile_run_bf16(int64_t rows, int64_t k, const void *a, int64_t lda, c
 #define FEW_BEGIN_1(r) PANELS_1(FEW_BEGIN, r)
 #define FEW_BEGIN_2(r) PANELS_2(FEW_BEGIN, r)
 #define FEW_BEGIN_4(r) PANELS_4(FEW_BEGIN, r)
-#define FEW_SET(r) x = tile_set(AT_##r);
+#define FEW_SET(r) x = tile_set(p##r);
 #define FEW_STEP_1(r) FEW_SET(r) PANELS_1(FEW_STEP, r)
 #define FEW_STEP_2(r) FEW_SET(r) PANELS_2(FEW_STEP, r)
 #define FEW_STEP_4(r) FEW_SET(r) PANELS_4(FEW_STEP, r)
@@ -215,22 +248,13 @@ static void tile_run_bf16(int64_t rows, int64_t k, const void *a, int64_t lda, c
     TILE_INLINE void name(int64_t k, const char *a, int64_t lda, const char *b, int64_t b_step, \
                           float *c, int64_t ldc, int64_t c_step, bool first, bool bf16)         \
     {                                                                                           \
-        const char *p0 = a;                                                                     \
-        const int64_t step = lda * (TILE_A_BYTES / TILE_KR);                                    \
-        const char *p3 = p0 + 3 * step;                                                         \
-        const char *p6 = p3 + 3 * step;                                                         \
-        const char *p9 = p6 + 3 * step;                                                         \
         tile_v x;                                                                               \
+        ROWS(ROW_BEGIN)                                                                         \
         ROWS(BEGIN)                                                                             \
         for (int64_t i = 0; i < k; i += TILE_KR) {                                              \
             PANELS(FEW_LOAD, 0)                                                                 \
             ROWS(STEP)                                                                          \
-            b += TILE_NR * (bf16 ? 2 : 4);                                                      \
-            p0 += TILE_A_BYTES;                                                                 \
-            p3 += TILE_A_BYTES;                                                                 \
-            p6 += TILE_A_BYTES;                                                                 \
-            p9 += TILE_A_BYTES;                                                                 \
-            __asm__("" : "+r"(p0), "+r"(p3), "+r"(p6), "+r"(p9));                               \
+            TILE_NEXT(ROWS, 1)                                                                  \
         }                                                                                       \
         ROWS(END)                                                                               \
     }

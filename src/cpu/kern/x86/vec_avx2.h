@@ -59,6 +59,10 @@ static inline vf v_fma(vf a, vf b, vf c) /* a b + c, one rounding */
 {
     return _mm256_fmadd_ps(a, b, c);
 }
+static inline vf v_fma_at(const float *a, vf b, vf c) /* *a b + c */
+{
+    return _mm256_fmadd_ps(_mm256_broadcast_ss(a), b, c);
+}
 static inline vf v_fnma(vf a, vf b, vf c) /* c - a b, one rounding */
 {
     return _mm256_fnmadd_ps(a, b, c);

@@ -59,6 +59,12 @@ static inline vf v_fma(vf a, vf b, vf c) /* a b + c, one rounding */
 {
     return _mm512_fmadd_ps(a, b, c);
 }
+/* *a b + c, with the broadcast in the instruction: compilers take it out when it has two uses. */
+static inline vf v_fma_at(const float *a, vf b, vf c)
+{
+    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(*a));
+    return c;
+}
 static inline vf v_fnma(vf a, vf b, vf c) /* c - a b, one rounding */
 {
     return _mm512_fnmadd_ps(a, b, c);
