@@ -131,6 +131,9 @@ static enum oz_status open_part(struct job *j, struct oz_error *err)
         }
     }
     oz_free(mark);
+    if (status != OZ_OK) {
+        (void)rmdir(j->part); /* where nothing is in it: it was made just now */
+    }
     return status;
 }
 
