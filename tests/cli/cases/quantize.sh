@@ -6,7 +6,8 @@ for method in fp8_per_tensor fp8_per_channel fp8_per_block int8 mxfp8 mxfp4 nvfp
     expect "$method: while loading" 0 'online.png' '' generate $draw -q $method -o online.png
     expect "$method: loaded" 0 'loaded.png' '' generate m $draw -o loaded.png
     ok "$method: the same picture" cmp online.png loaded.png
-    expect "$method: nothing is left over" 0 '*transformer (*' '' inspect m
+    expect "$method: described" 0 '*quantized by compressed_tensors: 72 linear layers as *' '' inspect m
+    ok "$method: every tensor is accounted for" sh -c '! "$1" inspect --tensors m | grep -E "UNEXPECTED|WRONG"' sh "$program"
     rm -r m online.png loaded.png
 done
 
