@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "ckpt/writer.h"
 #include "cpu/kernel.h"
 #include "dev/backends.h"
 #include "num/group.h"
@@ -410,14 +411,98 @@ static void contradictions(void **state)
     oz_pipeline_close(&p);
 }
 
+/* ---- fp8 as transformers and vLLM have it ---- */
+
+/* A written checkpoint with its scales under another name. */
+static void rename_scales(const char *folder, const char *suffix)
+{
+    struct oz_ckpt *from;
+    struct oz_ckpt_writer *w;
+    static struct oz_ckpt_spec specs[512];
+    static char names[512][256];
+    const struct oz_ckpt_writer_options o = {.folder = scratch_path("renamed"), .stem = "x"};
+    char path[700];
+    (void)snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", folder);
+    ok(oz_ckpt_open(&from, path, NULL, &err));
+    int32_t count = (int32_t)oz_ckpt_count(from);
+    assert_true(count <= 512);
+    for (int32_t i = 0; i < count; i++) {
+        const struct oz_tensor_view *t = oz_ckpt_tensor(from, i);
+        const char *ending = strstr(t->name, ".weight_scale");
+        int length = ending != NULL ? (int)(ending - t->name) : (int)strlen(t->name);
+        (void)snprintf(names[i], sizeof names[i], "%.*s%s", length, t->name,
+                       ending != NULL ? suffix : "");
+        specs[i] = (struct oz_ckpt_spec){.name = names[i], .dtype = t->dtype, .rank = t->rank};
+        memcpy(specs[i].shape, t->shape, sizeof specs[i].shape);
+    }
+    scratch_folder("renamed");
+    ok(oz_ckpt_writer_create(&w, &o, specs, count, &err));
+    for (int32_t i = 0; i < count; i++) {
+        const struct oz_tensor_view *t = oz_ckpt_tensor(from, i);
+        ok(oz_ckpt_writer_put_at(w, i, 0, t->data, (size_t)t->bytes, &err));
+    }
+    ok(oz_ckpt_writer_finish(w, &err));
+    oz_ckpt_writer_destroy(&w);
+    oz_ckpt_close(&from);
+    assert_int_equal(rename(scratch_path("renamed/x.safetensors"), path), 0);
+    scratch_remove("renamed");
+}
+
+/* The config of the bundled model's transformer with a quantization_config. */
+static void configure(const char *folder, const char *q)
+{
+    char path[600];
+    scratch_remove("source");
+    scratch_copy("source", bundled());
+    char *text = scratch_read("source/transformer/config.json");
+    char *end = strrchr(text, '}');
+    (void)snprintf(path, sizeof path, "%s/transformer/config.json", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fprintf(f, "%.*s, \"quantization_config\": %s}\n", (int)(end - text), text, q);
+    assert_int_equal(fclose(f), 0);
+    free(text);
+}
+
+static void fp8_of_others(void **state)
+{
+    static const struct {
+        const char *config, *suffix, *q;
+    } cases[] = {
+        {"{\"method\":\"fp8_per_block\"}", ".weight_scale_inv",
+         "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\",\"activation_scheme\":\"dynamic\","
+         "\"weight_block_size\":[128,128]}"},
+        {"{\"method\":\"fp8_per_tensor\"}", ".weight_scale",
+         "{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\"}"},
+    };
+    char folder[512];
+    char transformer[600];
+    struct oz_pipeline *p;
+    (void)snprintf(folder, sizeof folder, "%s", scratch_path("fp8"));
+    (void)snprintf(transformer, sizeof transformer, "%s/transformer", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ok(write_as(folder, cases[i].config, OZ_KEEP_STANDARD, NULL));
+        rename_scales(transformer, cases[i].suffix);
+        configure(folder, cases[i].q);
+        (void)expect_same(folder, cases[i].config, OZ_KEEP_STANDARD);
+        ok(try_open(&p, folder, "{\"method\":\"fp8\"}", OZ_KEEP_STANDARD));
+        oz_pipeline_close(&p);
+        configure(folder, "{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}");
+        assert_int_equal(try_open(&p, folder, NULL, OZ_KEEP_STANDARD), OZ_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "\"static\" activations"));
+        scratch_remove("fp8");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_scheme), cmocka_unit_test(mixed),
-        cmocka_unit_test(shards),       cmocka_unit_test(plain_activations),
-        cmocka_unit_test(reciprocals),  cmocka_unit_test(what_no_format_holds),
-        cmocka_unit_test(folders),      cmocka_unit_test(leftovers),
-        cmocka_unit_test(interrupted),  cmocka_unit_test(contradictions),
+        cmocka_unit_test(every_scheme),  cmocka_unit_test(mixed),
+        cmocka_unit_test(shards),        cmocka_unit_test(plain_activations),
+        cmocka_unit_test(reciprocals),   cmocka_unit_test(what_no_format_holds),
+        cmocka_unit_test(folders),       cmocka_unit_test(leftovers),
+        cmocka_unit_test(interrupted),   cmocka_unit_test(contradictions),
+        cmocka_unit_test(fp8_of_others),
     };
     return cmocka_run_group_tests_name("write", tests, start, stop);
 }

@@ -539,14 +539,6 @@ static enum oz_status read_groups(struct reader *r, const struct oz_json *q)
     return patterns_read(&r->ignore, oz_json_get(q, "ignore"), r, "ignore");
 }
 
-static const struct oz_tensor_view *find(const struct reader *r, const char *module,
-                                         const char *suffix, int64_t *index)
-{
-    char name[OZ_CKPT_MAX_NAME_BYTES + 64];
-    (void)snprintf(name, sizeof name, "%s.%s", module, suffix);
-    return oz_ckpt_find(r->ckpt, name, index);
-}
-
 /* The group of a module; exact names and expressions come before the class. */
 static enum oz_status find_group(const struct reader *r, const char *module,
                                  const struct group **out)
@@ -569,43 +561,6 @@ static enum oz_status find_group(const struct reader *r, const char *module,
     return OZ_OK;
 }
 
-/* One plane's tensor, against what the group says of it. */
-static enum oz_status take_tensor(const struct reader *r, const struct oz_layer *layer,
-                                  const struct oz_dialect_tensor *want,
-                                  struct oz_stored_weight *weight)
-{
-    int64_t index;
-    const struct oz_tensor_view *t = find(r, layer->module, want->suffix, &index);
-    enum oz_plane_move move = want->move;
-    if (t == NULL) {
-        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                       "%s says that %s is quantized, but the tensor %s.%s is missing.", r->path,
-                       layer->module, layer->module, want->suffix);
-    }
-    bool wide = want->dtype == OZ_DTYPE_F32 && want->move == OZ_MOVE_BYTES &&
-                (t->dtype == OZ_DTYPE_BF16 || t->dtype == OZ_DTYPE_F16);
-    if (wide) {
-        move = OZ_MOVE_WIDEN;
-    }
-    int64_t elements = want->shape[0] * (want->rank > 1 ? want->shape[1] : 1);
-    bool shape = t->elements == elements &&
-                 (want->shape[0] == 1 || t->rank == 0 || t->shape[0] == want->shape[0]);
-    bool same =
-        t->dtype == want->dtype || (want->dtype == OZ_DTYPE_U8 && t->dtype == OZ_DTYPE_F8_E8M0);
-    if (!shape || (!same && !wide)) {
-        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                       "Tensor %s is %s with %" PRId64 " elements, but %s asks for %s with %" PRId64
-                       " [%" PRId64 ", %" PRId64 "].",
-                       t->name, oz_dtype_name(t->dtype), t->elements, r->path,
-                       oz_dtype_name(want->dtype), elements, want->shape[0],
-                       want->rank > 1 ? want->shape[1] : 1);
-    }
-    weight->planes[want->plane].tensor = t;
-    weight->planes[want->plane].index = index;
-    weight->planes[want->plane].move = move;
-    return OZ_OK;
-}
-
 static enum oz_status read_row(const struct reader *r, const struct oz_layer *layer,
                                struct oz_scheme *scheme, struct oz_stored_weight *weight,
                                bool *quantized)
@@ -615,13 +570,12 @@ static enum oz_status read_row(const struct reader *r, const struct oz_layer *la
     const char *ending = strrchr(layer->name, '.');
     *quantized = layer->kind == OZ_LAYER_LINEAR && layer->rank == 2 && ending != NULL &&
                  strcmp(ending, ".weight") == 0 &&
-                 (find(r, layer->module, "weight_scale", NULL) != NULL ||
-                  find(r, layer->module, "weight_packed", NULL) != NULL);
+                 (oz_stored_find(r->ckpt, layer, "weight_scale", NULL) != NULL ||
+                  oz_stored_find(r->ckpt, layer, "weight_packed", NULL) != NULL);
     if (!*quantized) {
         return OZ_OK;
     }
     OZ_TRY(find_group(r, layer->module, &g));
-    const struct oz_scheme_info *info = oz_scheme_find(g->kind->scheme);
     int32_t count = lay_out(g->kind, layer->shape[0], layer->shape[1], want);
     if (g->kind->group > 0 && layer->shape[1] % g->kind->group != 0) {
         return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
@@ -629,16 +583,9 @@ static enum oz_status read_row(const struct reader *r, const struct oz_layer *la
                        layer->module, layer->shape[1], (int)g->kind->group);
     }
     for (int32_t i = 0; i < count; i++) {
-        OZ_TRY(take_tensor(r, layer, &want[i], weight));
+        OZ_TRY(oz_stored_take(weight, r->ckpt, r->path, layer, &want[i], r->err));
     }
-    *scheme = (struct oz_scheme){.name = info->name,
-                                 .codec = oz_codec_find(info->codec),
-                                 .exponent_rule = info->rule,
-                                 .mode_count = 1,
-                                 .acts = {g->mode}};
-    return scheme->codec != NULL ? OZ_OK
-                                 : OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                                           "This build does not have the codec %s.", info->codec);
+    return oz_stored_scheme(scheme, g->kind->scheme, g->mode, r->err);
 }
 
 static enum oz_status read_rows(struct oz_stored *out, struct reader *r, const struct oz_json *q,

@@ -94,9 +94,30 @@ OZ_MUST_USE enum oz_status oz_stored_read(struct oz_stored *out, const struct oz
 /* Room in bytes that it takes in the arena. */
 size_t oz_stored_bytes(const struct oz_layer_table *table);
 
+/* For the dialects. The tensor of a layer's module with that suffix, or NULL. */
+const struct oz_tensor_view *oz_stored_find(const struct oz_ckpt *ckpt,
+                                            const struct oz_layer *layer, const char *suffix,
+                                            int64_t *index);
+/* A plane's tensor, if it has the dtype and shape that are wanted: else OZ_ERR_FORMAT. F32 may be BF16 or
+ * F16 in the file. */
+OZ_MUST_USE enum oz_status oz_stored_take(struct oz_stored_weight *weight,
+                                          const struct oz_ckpt *ckpt, const char *path,
+                                          const struct oz_layer *layer,
+                                          const struct oz_dialect_tensor *want,
+                                          struct oz_error *err);
+/* The scheme of that name, which exists, with those activations. */
+OZ_MUST_USE enum oz_status oz_stored_scheme(struct oz_scheme *out, const char *name,
+                                            enum oz_act_mode mode, struct oz_error *err);
+
 /* Of oz_stored_read: the rows of a compressed-tensors checkpoint; `q` is the quantization_config. */
 OZ_MUST_USE enum oz_status oz_ct_read(struct oz_stored *out, const struct oz_json *q,
                                       const char *path, const struct oz_ckpt *ckpt,
                                       const struct oz_layer_table *table, struct oz_error *err);
+
+/* Of oz_stored_read: the rows of an FP8 checkpoint in the form of DeepSeek, transformers and vLLM. */
+#define OZ_HF_FP8_METHOD "fp8"
+OZ_MUST_USE enum oz_status oz_hf_fp8_read(struct oz_stored *out, const struct oz_json *q,
+                                          const char *path, const struct oz_ckpt *ckpt,
+                                          const struct oz_layer_table *table, struct oz_error *err);
 
 #endif
