@@ -23,6 +23,7 @@ enum oz_status cli_bench(int argc, char **argv);
 enum oz_status cli_generate(int argc, char **argv);
 enum oz_status cli_inspect(int argc, char **argv);
 enum oz_status cli_kernels(int argc, char **argv);
+enum oz_status cli_plan(int argc, char **argv);
 enum oz_status cli_quantize(int argc, char **argv);
 enum oz_status cli_random_model(int argc, char **argv);
 

@@ -10,6 +10,7 @@
 #include "command.h"
 #include "interrupt.h"
 #include "messages.h"
+#include "model.h"
 #include "options.h"
 #include "output.h"
 #include "progress.h"
@@ -17,7 +18,7 @@
 #include "text.h"
 
 enum {
-    TOGETHER = 4,            /* pictures in one call to the library */
+    MOST_TOGETHER = 64,      /* pictures in one call to the library: --max-batch */
     PICTURES_MOST = 1000000, /* of one run */
     SHEET_GAP = 8,           /* pixels between the pictures of a contact sheet */
 };
@@ -93,49 +94,20 @@ static enum oz_status fail_library(struct job *job, const struct oz_error *err)
 static void request_fill(struct oz_image_request *request, const struct job *job, int64_t picture)
 {
     const struct settings *s = job->settings;
-    oz_image_request_default(request);
+    cli_model_request(request, s);
     request->prompt = job->prompts.list.items[picture / s->num_images];
-    request->negative_prompt = s->negative_prompt;
-    request->width = s->width;
-    request->height = s->height;
-    request->num_inference_steps = s->num_inference_steps;
-    if (s->true_cfg_scale >= 0) {
-        request->true_cfg_scale = s->true_cfg_scale > 1 ? s->true_cfg_scale : 1; /* 1: off */
-    }
     request->seed = s->seed + (uint64_t)(picture % s->num_images);
-}
-
-static void options_quantize(struct oz_engine_options *options, const struct job *job)
-{
-    const struct settings *s = job->settings;
-    options->quantization = s->quantization;
-    options->quantization_config = s->quantization_config;
-    options->quantization_keys = s->quantization_keys.items;
-    options->quantization_key_count = (int32_t)s->quantization_keys.count;
-    options->ignored_layers = job->ignored.items;
-    options->ignored_layer_count = (int32_t)job->ignored.count;
-    options->keep = s->keep;
-    options->allow_unmatched = s->allow_unmatched;
 }
 
 static enum oz_status job_open(struct job *job, struct oz_error *err)
 {
     const struct settings *s = job->settings;
     struct oz_engine_options options;
-    oz_engine_options_default(&options);
-    options.model = s->model;
-    options.device = s->device;
-    options.precision = strcmp(s->precision, "f32") == 0 ? OZ_PRECISION_F32 : OZ_PRECISION_BF16;
-    options.threads = s->threads;
-    options.max_header_bytes = s->max_header_bytes;
-    options.transformer = s->transformer;
-    options.max_batch = TOGETHER;
+    cli_model_options(&options, s, &job->ignored);
     options.log = cli_log;
     options.log_ctx = &job->verbose;
     options.progress = cli_progress;
     options.progress_ctx = &job->progress;
-    cli_patterns_split(&job->ignored, &job->settings->ignored_layers);
-    options_quantize(&options, job);
     enum oz_status status = oz_engine_open(&job->engine, &options, err);
     if (status != OZ_OK) {
         return status;
@@ -171,8 +143,8 @@ static enum oz_status write_image(struct job *job, const struct output *output, 
 /* Draws pictures first .. first + count and writes them, or keeps them for the sheet. */
 static enum oz_status draw_some(struct job *job, int64_t first, int32_t count, struct oz_error *err)
 {
-    struct oz_image_request requests[TOGETHER];
-    struct oz_image *images[TOGETHER] = {NULL};
+    struct oz_image_request requests[MOST_TOGETHER];
+    struct oz_image *images[MOST_TOGETHER] = {NULL};
     for (int32_t i = 0; i < count; i++) {
         request_fill(&requests[i], job, first + i);
     }
@@ -263,9 +235,10 @@ static enum oz_status job_run(struct job *job)
         job->kept = cli_alloc((size_t)job->pictures, sizeof *job->kept);
     }
     status = job_open(job, &err);
-    for (int64_t first = 0; first < job->pictures && status == OZ_OK; first += TOGETHER) {
+    int32_t together = job->settings->max_batch;
+    for (int64_t first = 0; first < job->pictures && status == OZ_OK; first += together) {
         int64_t rest = job->pictures - first;
-        status = draw_some(job, first, rest < TOGETHER ? (int32_t)rest : TOGETHER, &err);
+        status = draw_some(job, first, rest < together ? (int32_t)rest : together, &err);
     }
     if (status == OZ_OK && job->sheet.count > 0) {
         status = write_sheet(job, &err);
@@ -287,7 +260,7 @@ static void job_free(struct job *job)
     cli_output_close(&job->output);
     cli_output_close(&job->sheet);
     cli_prompts_free(&job->prompts);
-    cli_patterns_free(&job->ignored);
+    cli_model_options_free(&job->ignored);
 }
 
 enum oz_status cli_generate(int argc, char **argv)

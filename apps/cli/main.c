@@ -24,6 +24,26 @@ static const struct command commands[] = {
      "  ounce generate --prompt \"red apple\" -o apple.png\n"
      "  ounce generate --prompt \"pizza\" -n 4 --seed 7 -o pizzas/\n"
      "  ounce generate --prompts-file prompts.txt --contact-sheet all.png\n"},
+    {"plan", COMMAND_PLAN, cli_plan, "plan [MODEL] [options]",
+     "say what a load would do and what memory it takes, before anything is loaded",
+     "MODEL is a folder in the diffusers layout, or org/name in the Hugging Face cache on disk; "
+     "without\n"
+     "one it is the bundled emoji model.\n"
+     "For each layer its scheme, the rule that chose it, the kernel and why better ones declined, "
+     "and\n"
+     "its bytes on disk and resident; sums; the read schedule; the peaks of loading and of "
+     "drawing.\n"
+     "Equal blocks are folded. Only headers are read. `ounce generate` with the same options does "
+     "what\n"
+     "the plan says.\n"
+     "With --fit it finds the quantization instead of being told, and gives way in a fixed order; "
+     "the\n"
+     "exit status is 7 when nothing fits.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce plan -q int8\n"
+     "  ounce plan --json -q mxfp4 --width 256 --height 256 -n 4\n"
+     "  ounce plan MODEL --fit 20GiB\n"},
     {"inspect", COMMAND_INSPECT, cli_inspect, "inspect [MODEL] [options]",
      "describe a model from the headers of its files",
      "MODEL is a folder in the diffusers layout, or org/name in the Hugging Face cache on disk; "

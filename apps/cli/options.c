@@ -175,28 +175,6 @@ void cli_settings_free(struct settings *settings)
     *settings = (struct settings){0};
 }
 
-void cli_patterns_split(struct text_list *out, const struct text_list *texts)
-{
-    for (size_t i = 0; i < texts->count; i++) {
-        for (const char *at = texts->items[i]; at != NULL;) {
-            const char *comma = strncmp(at, "re:", 3) == 0 ? NULL : strchr(at, ',');
-            int length = comma != NULL ? (int)(comma - at) : (int)strlen(at);
-            out->items = cli_grow(out->items, out->count + 1, sizeof *out->items);
-            out->items[out->count++] = cli_format("%.*s", length, at);
-            at = comma != NULL ? comma + 1 : NULL;
-        }
-    }
-}
-
-void cli_patterns_free(struct text_list *patterns)
-{
-    for (size_t i = 0; i < patterns->count; i++) {
-        free((char *)(uintptr_t)patterns->items[i]);
-    }
-    free(patterns->items);
-    *patterns = (struct text_list){0};
-}
-
 /* ---- the command line ---- */
 
 struct parser {
@@ -293,7 +271,7 @@ static enum oz_status take_dotted(struct parser *p, int *argc, char **argv)
         const char *element = argv[i];
         bool ended = strcmp(element, "--") == 0;
         bool dotted = !value_follows && strncmp(element, DOTTED, strlen(DOTTED)) == 0 &&
-                      (p->command & (COMMAND_GENERATE | COMMAND_QUANTIZE)) != 0;
+                      (p->command & (COMMAND_GENERATE | COMMAND_PLAN | COMMAND_QUANTIZE)) != 0;
         if (!dotted) {
             const struct option_row *row =
                 strncmp(element, "--", 2) == 0 ? find(element + 2, strlen(element + 2)) : NULL;

@@ -16,7 +16,8 @@ enum {
     COMMAND_KERNELS = 8,
     COMMAND_BENCH = 16,
     COMMAND_RANDOM_MODEL = 32,
-    COMMAND_QUANTIZE = 64,
+    COMMAND_PLAN = 64,
+    COMMAND_QUANTIZE = 128,
 };
 
 struct text_list {
@@ -49,11 +50,6 @@ struct settings {
 enum oz_status cli_options_parse(struct settings *settings, unsigned command, int argc,
                                  char **argv);
 void cli_settings_free(struct settings *settings);
-
-/* Patterns out of "a,b" and "re:x{1,2}" (an expression goes to the end of its text): appends owned
- * texts, which patterns_free gives back with the list. */
-void cli_patterns_split(struct text_list *out, const struct text_list *texts);
-void cli_patterns_free(struct text_list *patterns);
 
 /* Prints the options of a command to stdout. */
 void cli_options_help(unsigned command);

@@ -5,25 +5,26 @@
 #include "command.h"
 #include "interrupt.h"
 #include "messages.h"
+#include "model.h"
 #include "options.h"
 #include "progress.h"
 #include "text.h"
 
 static void fill(struct oz_quantize_options *options, const struct settings *s,
-                 const struct text_list *ignored, bool *verbose)
+                 const struct oz_engine_options *words, bool *verbose)
 {
     oz_quantize_options_default(options);
-    options->model = s->model;
-    options->quantization = s->quantization;
-    options->quantization_config = s->quantization_config;
-    options->quantization_keys = s->quantization_keys.items;
-    options->quantization_key_count = (int32_t)s->quantization_keys.count;
-    options->ignored_layers = ignored->items;
-    options->ignored_layer_count = (int32_t)ignored->count;
-    options->keep = s->keep;
-    options->allow_unmatched = s->allow_unmatched;
-    options->threads = s->threads;
-    options->max_header_bytes = s->max_header_bytes;
+    options->model = words->model;
+    options->quantization = words->quantization;
+    options->quantization_config = words->quantization_config;
+    options->quantization_keys = words->quantization_keys;
+    options->quantization_key_count = words->quantization_key_count;
+    options->ignored_layers = words->ignored_layers;
+    options->ignored_layer_count = words->ignored_layer_count;
+    options->keep = words->keep;
+    options->allow_unmatched = words->allow_unmatched;
+    options->threads = words->threads;
+    options->max_header_bytes = words->max_header_bytes;
     options->max_shard_bytes =
         s->max_shard_bytes > INT64_MAX ? INT64_MAX : (int64_t)s->max_shard_bytes;
     options->overwrite = s->overwrite;
@@ -33,6 +34,7 @@ static void fill(struct oz_quantize_options *options, const struct settings *s,
 
 static enum oz_status write_model(const struct settings *s)
 {
+    struct oz_engine_options words;
     struct oz_quantize_options options;
     struct oz_error err;
     struct progress progress;
@@ -47,13 +49,13 @@ static enum oz_status write_model(const struct settings *s)
     }
     cli_interrupt_catch();
     cli_progress_init(&progress, s->quiet);
-    cli_patterns_split(&ignored, &s->ignored_layers);
-    fill(&options, s, &ignored, &verbose);
+    cli_model_options(&words, s, &ignored);
+    fill(&options, s, &words, &verbose);
     options.progress = cli_progress;
     options.progress_ctx = &progress;
     enum oz_status status = oz_model_quantize(s->output, &options, &err);
     cli_progress_end(&progress);
-    cli_patterns_free(&ignored);
+    cli_model_options_free(&ignored);
     if (status == OZ_ERR_CANCELLED) {
         return cli_fail(status, "Interrupted; nothing was written to %s.", s->output);
     }

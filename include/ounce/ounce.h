@@ -251,6 +251,39 @@ OZ_API OZ_MUST_USE enum oz_status oz_model_inspect(const char *model,
                                                    oz_write_fn write, void *ctx,
                                                    struct oz_error *err);
 
+/* ---- the plan ---- */
+
+struct oz_plan_options {
+    size_t struct_size;
+    int32_t json;    /* nonzero: one JSON document, with every layer and the whole read schedule */
+    int32_t tensors; /* nonzero: in the table a line for each tensor; else blocks are folded */
+
+    /* Pictures that one call draws, for the peak of running; a prompt that is NULL is one of 24 words.
+     * NULL, 0: one picture with the model's defaults. */
+    const struct oz_image_request *requests;
+    int32_t request_count;
+
+    /* Finds the quantization instead of being told: gives way in a fixed order (docs/quantization,
+     * plan.md) until the larger of the peaks, the bare process and the mapped weights together are at
+     * most so many bytes, and says what was given up and the quantization_config of the result. Then
+     * the engine options must not ask for any. 0: no limit. */
+    int64_t fit_bytes;
+};
+OZ_API void oz_plan_options_init(struct oz_plan_options *options, size_t struct_size);
+#define oz_plan_options_default(options) oz_plan_options_init((options), sizeof *(options))
+
+/*
+ * Says from headers alone what oz_engine_open with the same options would do, and what memory that
+ * and drawing take: for each tensor its scheme, the rule that chose it, the kernel and why better
+ * ones declined, bytes on disk and resident; sums, notes, the read schedule, the peaks. Reads no
+ * weight; engine->progress is not called. The load executes the same decisions. `options` may be NULL.
+ * Errors of oz_engine_open and oz_image_check; OZ_ERR_THRESHOLD: nothing fits into fit_bytes (says the
+ * least that would); OZ_ERR_IO: `write` stopped.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_model_plan(const struct oz_engine_options *engine,
+                                                const struct oz_plan_options *options,
+                                                oz_write_fn write, void *ctx, struct oz_error *err);
+
 /* ---- kernels ---- */
 
 /*

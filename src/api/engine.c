@@ -105,6 +105,16 @@ static enum oz_status check_options(const struct oz_engine_options *o, struct oz
     return OZ_OK;
 }
 
+enum oz_status oz_api_engine_options(struct oz_engine_options *out,
+                                     const struct oz_engine_options *options, struct oz_error *err)
+{
+    *out = engine_defaults;
+    OZ_TRY(oz_api_copy_options(out, sizeof *out, options, "engine options", err));
+    OZ_TRY(check_options(out, err));
+    out->max_batch = out->max_batch > 0 ? out->max_batch : 4;
+    return OZ_OK;
+}
+
 /* Every layer gets its scheme before a weight is read. */
 static enum oz_status assign(struct oz_engine *e, const struct oz_engine_options *o,
                              const struct oz_request *request, struct oz_error *err)
@@ -166,12 +176,11 @@ static void log_opened(const struct oz_engine *e)
 enum oz_status oz_engine_open(struct oz_engine **out, const struct oz_engine_options *options,
                               struct oz_error *err)
 {
-    struct oz_engine_options o = engine_defaults;
+    struct oz_engine_options o;
     struct oz_request *request;
     double start = oz_clock_seconds();
     *out = NULL;
-    OZ_TRY(oz_api_copy_options(&o, sizeof o, options, "engine options", err));
-    OZ_TRY(check_options(&o, err));
+    OZ_TRY(oz_api_engine_options(&o, options, err));
     OZ_TRY(oz_api_read_request(&request, &o, err));
     struct oz_engine *e = oz_alloc_zero(1, sizeof *e);
     if (e == NULL) {
@@ -180,7 +189,7 @@ enum oz_status oz_engine_open(struct oz_engine **out, const struct oz_engine_opt
     }
     pthread_mutex_init(&e->lock, NULL);
     e->log_number = oz_log_set(o.log, o.log_ctx);
-    e->max_batch = o.max_batch > 0 ? o.max_batch : 4;
+    e->max_batch = o.max_batch;
     e->progress = o.progress;
     e->progress_ctx = o.progress_ctx;
     enum oz_status status = open_parts(e, &o, request, err);

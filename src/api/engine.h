@@ -45,6 +45,16 @@ OZ_MUST_USE enum oz_status oz_api_read_request(struct oz_request **out,
                                                const struct oz_engine_options *o,
                                                struct oz_error *err);
 
+/* An engine's options over their defaults, checked. */
+OZ_MUST_USE enum oz_status oz_api_engine_options(struct oz_engine_options *out,
+                                                 const struct oz_engine_options *options,
+                                                 struct oz_error *err);
+
+/* Names in a file may hold control characters, which a terminal would obey: they become '?'. JSON
+ * escapes them. */
+struct oz_buf;
+void oz_api_replace_controls(struct oz_buf *b);
+
 /* Fills as much of a caller's struct as it has room for, with `defaults` and then zeroes. */
 void oz_api_fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes);
 

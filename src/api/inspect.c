@@ -281,8 +281,7 @@ static void print_json(struct oz_buf *b, const struct oz_pipeline *p, bool tenso
     oz_buf_puts(b, "}\n");
 }
 
-/* Names in a file may hold control characters, which a terminal would obey. JSON escapes them. */
-static void replace_controls(struct oz_buf *b)
+void oz_api_replace_controls(struct oz_buf *b)
 {
     for (size_t i = 0; i < b->bytes; i++) {
         unsigned char c = (unsigned char)b->data[i];
@@ -316,7 +315,7 @@ enum oz_status oz_model_inspect(const char *model, const struct oz_inspect_optio
         print_json(&b, p, o.tensors != 0, status != OZ_OK ? problem.message : NULL);
     } else {
         print_text(&b, p, o.tensors != 0);
-        replace_controls(&b);
+        oz_api_replace_controls(&b);
     }
     if (status != OZ_OK) {
         (void)OZ_FAIL(err, status, "%s", problem.message);

@@ -127,3 +127,9 @@ void oz_memory_read(const char *root, int64_t *available_bytes, int64_t *total_b
     apply_groups(root, &v2, available_bytes, total_bytes);
     apply_groups(root, &v1, available_bytes, total_bytes);
 }
+
+int64_t oz_memory_anonymous(const char *root)
+{
+    int64_t kib = read_number(root, "/proc/self", "status", "RssAnon");
+    return kib >= 0 && kib <= INT64_MAX / 1024 ? kib * 1024 : -1;
+}

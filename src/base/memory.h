@@ -12,4 +12,8 @@
  */
 void oz_memory_read(const char *root, int64_t *available_bytes, int64_t *total_bytes);
 
+/* Anonymous memory of this process that is resident (no file's pages), in bytes; -1: unknown. `root` as
+ * above. */
+int64_t oz_memory_anonymous(const char *root);
+
 #endif

@@ -42,7 +42,7 @@ static struct oz_load_matrix matrix_of_param(const struct oz_param *p, const str
     return matrix_of(&whole);
 }
 
-static enum oz_param_use use_of(const struct oz_layer *layer)
+enum oz_param_use oz_load_use(const struct oz_layer *layer)
 {
     switch (layer->kind) {
     case OZ_LAYER_LINEAR: return OZ_USE_LINEAR;
@@ -400,7 +400,7 @@ static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item
     const struct oz_load_part *first = &item->parts[0];
     const struct oz_scheme *scheme = scheme_of(a, first->row);
     item->param = first->layer->bind;
-    item->use = use_of(first->layer);
+    item->use = oz_load_use(first->layer);
     item->stored = first->tensor->dtype;
     item->assigned = scheme;
     item->planes = oz_match_stored(a->match, first->row);

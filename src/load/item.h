@@ -73,9 +73,6 @@ OZ_MUST_USE enum oz_status oz_load_items_init(struct oz_load_items *list,
                                               struct oz_error *err);
 void oz_load_items_deinit(struct oz_load_items *list);
 
-/* Norms and vectors: always f32 and resident. */
-bool oz_load_is_vector(const struct oz_layer *layer);
-
 /* File row (of the slice) of a part's row r. */
 int64_t oz_load_source_row(const struct oz_load_part *part, int64_t r);
 

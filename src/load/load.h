@@ -15,6 +15,7 @@
 
 #include "base/arena.h"
 #include "dev/device.h"
+#include "dev/ops.h"
 #include "load/match.h"
 #include "load/report.h"
 #include "load/schedule.h"
@@ -62,6 +63,12 @@ struct oz_load_args {
  * arena's contents are undefined.
  */
 OZ_MUST_USE enum oz_status oz_load_component(const struct oz_load_args *args, struct oz_error *err);
+
+/* Norms and vectors: always f32 and resident. */
+bool oz_load_is_vector(const struct oz_layer *layer);
+
+/* The operator that will read a row's parameter. */
+enum oz_param_use oz_load_use(const struct oz_layer *layer);
 
 /* Bytes of the tensors that a load will read. */
 int64_t oz_load_bytes(const struct oz_match *match);

@@ -385,6 +385,7 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
         c->loaded = (struct oz_load_stats){0};
         if (measuring) { /* perhaps again */
             oz_load_report_deinit(&c->report);
+            oz_load_schedule_deinit(&c->schedule);
         }
         OZ_TRY(oz_load_component(&(struct oz_load_args){.match = c->match,
                                                         .report = measuring ? &c->report : NULL,
@@ -446,6 +447,7 @@ void oz_pipeline_close(struct oz_pipeline **pipeline)
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
         oz_load_report_deinit(&c->report);
+        oz_load_schedule_deinit(&c->schedule);
         oz_match_destroy(&c->match);
         oz_arena_deinit(&c->assign_memory);
         oz_arena_deinit(&c->stored_memory);

@@ -187,6 +187,32 @@ static enum oz_status run_inspect(uint64_t *digest, struct oz_error *err)
     return oz_model_inspect(scratch_path("tiny"), &o, count_text, digest, err);
 }
 
+/* Lines: the memory of the process, which is among them, is another one each time. */
+static int count_lines(void *ctx, const char *text, size_t bytes)
+{
+    uint64_t *lines = ctx;
+    for (size_t i = 0; i < bytes; i++) {
+        *lines += text[i] == '\n';
+    }
+    return 0;
+}
+
+static enum oz_status run_plan(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_engine_options e;
+    struct oz_plan_options o;
+    oz_engine_options_default(&e);
+    oz_plan_options_default(&o);
+    e.model = scratch_path("tiny");
+    e.threads = 2;
+    e.quantization = "mxfp4";
+    OZ_TRY(oz_model_plan(&e, &o, count_lines, digest, err));
+    e.quantization = NULL;
+    o.json = 1;
+    o.fit_bytes = INT64_MAX;
+    return oz_model_plan(&e, &o, count_lines, digest, err);
+}
+
 static enum oz_status run_generate(uint64_t *digest, struct oz_error *err)
 {
     struct oz_engine *e;
@@ -241,6 +267,7 @@ const struct scenario scenarios[] = {
     {"pool", run_pool, false},
     {"random_model", run_random_model, true},
     {"inspect", run_inspect, true},
+    {"plan", run_plan, true},
     {"generate", run_generate, true},
     {"quantize", run_quantize, true},
 };

@@ -84,6 +84,11 @@ static void defaults(void **state)
     assert_true(r.negative_prompt == NULL && r.true_cfg_scale == 0);
     assert_true(p.struct_size == sizeof p && p.no_metadata == 0);
     assert_true(i.struct_size == sizeof i && i.json == 0 && i.tensors == 0);
+    struct oz_plan_options l;
+    memset(&l, 0xFF, sizeof l);
+    oz_plan_options_default(&l);
+    assert_true(l.struct_size == sizeof l && l.json == 0 && l.tensors == 0 && l.fit_bytes == 0);
+    assert_true(l.requests == NULL && l.request_count == 0);
     assert_string_equal(oz_version(), "0.1.0");
 }
 
@@ -481,6 +486,98 @@ static void drawing_without_memory(void **state)
     oz_image_destroy(&want);
 }
 
+/* ---- the plan ---- */
+
+struct text {
+    char data[1 << 20];
+    size_t bytes;
+};
+
+static int keep_text(void *ctx, const char *text, size_t bytes)
+{
+    struct text *t = ctx;
+    assert_true(t->bytes + bytes < sizeof t->data);
+    memcpy(t->data + t->bytes, text, bytes);
+    t->bytes += bytes;
+    t->data[t->bytes] = '\0';
+    return 0;
+}
+
+static int refuse_text(void *ctx, const char *text, size_t bytes)
+{
+    return 1;
+}
+
+/* The figure behind a name in a plan's document. */
+static long long figure(const struct text *t, const char *name)
+{
+    const char *at = strstr(t->data, name);
+    if (at == NULL) {
+        fail_msg("no %s", name);
+        return -1;
+    }
+    return strtoll(at + strlen(name), NULL, 10);
+}
+
+static void plans(void **state)
+{
+    static struct text t;
+    struct {
+        struct oz_image_request known;
+        char later[16];
+    } requests[2];
+    struct oz_engine_options e = options_for(1);
+    struct oz_plan_options o;
+    oz_plan_options_default(&o);
+    o.json = 1;
+    memset(requests, 0, sizeof requests);
+    for (int i = 0; i < 2; i++) {
+        oz_image_request_init(&requests[i].known, sizeof requests[i]);
+        requests[i].known.prompt = "red apple";
+        requests[i].known.width = 32 << i;
+        requests[i].known.height = 64;
+        requests[i].known.num_inference_steps = 2;
+    }
+    o.requests = &requests[0].known;
+    o.request_count = 2;
+    t.bytes = 0;
+    ok(oz_model_plan(&e, &o, keep_text, &t, &err));
+    assert_non_null(strstr(t.data, "\"pictures\":[{\"width\":32,\"height\":64,"));
+    assert_non_null(strstr(t.data, ",{\"width\":64,\"height\":64,"));
+
+    /* an engine with these options, drawing them, says the same figures */
+    struct oz_engine *own;
+    struct oz_image *images[2];
+    struct oz_stats s = {.struct_size = sizeof s};
+    ok(oz_engine_open(&own, &e, &err));
+    ok(oz_image_generate(own, &requests[0].known, 2, images, &err));
+    ok(oz_engine_stats(own, &s, &err));
+    assert_int_equal(s.plan_bytes, figure(&t, "\"step_bytes\":") + figure(&t, "\"plan_bytes\":") +
+                                       figure(&t, "\"sequence_bytes\":"));
+    for (int i = 0; i < 2; i++) {
+        oz_image_destroy(&images[i]);
+    }
+    oz_engine_close(&own);
+
+    says(oz_model_plan(&e, &o, refuse_text, NULL, &err), OZ_ERR_IO, "could not be written");
+    requests[1].known.width = 33;
+    says(oz_model_plan(&e, &o, keep_text, &t, &err), OZ_ERR_ARG, "Request 2: the width is 33");
+    o.request_count = -1;
+    says(oz_model_plan(&e, &o, keep_text, &t, &err), OZ_ERR_ARG, "number of requests is -1");
+    o.request_count = 0;
+    o.fit_bytes = -1;
+    says(oz_model_plan(&e, &o, keep_text, &t, &err), OZ_ERR_ARG, "fit_bytes is -1");
+    o.fit_bytes = 1;
+    says(oz_model_plan(&e, &o, keep_text, &t, &err), OZ_ERR_THRESHOLD, "Nothing fits 1 bytes");
+    e.quantization = "int8";
+    says(oz_model_plan(&e, &o, keep_text, &t, &err), OZ_ERR_ARG, "chooses the quantization itself");
+    o.struct_size = 0;
+    says(oz_model_plan(&e, &o, keep_text, &t, &err), OZ_ERR_ARG, "struct_size");
+    t.bytes = 0;
+    ok(oz_model_plan(&e, NULL, keep_text, &t, &err));
+    assert_non_null(strstr(t.data, "from method: int8"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +591,7 @@ int main(void)
         cmocka_unit_test(floats_become_pixels),
         cmocka_unit_test(metadata_and_png),
         cmocka_unit_test(tiles),
+        cmocka_unit_test(plans),
         cmocka_unit_test(cancelled),
         cmocka_unit_test(opening_without_memory),
         cmocka_unit_test(drawing_without_memory),

@@ -33,6 +33,13 @@ static void the_machine(void **state)
     assert_true(a == -1 && t == -1);
     oz_memory_read("", &a, &t); /* this one */
     assert_true(a > 0 && t >= a);
+    assert_int_equal(oz_memory_anonymous(scratch_path("nothing")), -1);
+    assert_true(oz_memory_anonymous("") > 0);
+    scratch_folder("m/proc/self");
+    scratch_text("m/proc/self/status",
+                 "Name:\tx\nVmRSS:\t 900 kB\nRssAnon:\t 17 kB\nRssFile:\t 8 kB\n");
+    assert_int_equal(oz_memory_anonymous(scratch_path("m")), 17 * 1024);
+    scratch_remove("m");
 }
 
 static void version_2(void **state)

@@ -49,6 +49,7 @@ number --num-inference-steps 'from 1 to 10000' 0 10001 -1 2147483648 4294967297
 number --num-images 'from 1 to 10000' 0 10001 two
 number --max-header-bytes 'from 1 to 100000000' 0 -1 100000001 16M
 number --threads 'from 1 to 1024' 0 1025 -1
+number --max-batch 'from 1 to 64' 0 65 -1
 number --seed 'from 0 to 18446744073709551615' -1 18446744073709551616 1.5 ''
 number --true-cfg-scale 'from 0 to 1000' -0.1 1000.1 nan inf 4,5 0x4 '' 1e400 four 4.0x
 expect 'precision' 2 '' "*--precision must be one of bf16, f32, not 'fp8'." generate -p x --precision fp8

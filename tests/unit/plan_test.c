@@ -1,0 +1,409 @@
+/*
+ * The plan against what happens: arenas to the byte, anonymous memory at the peaks of load and run
+ * within 5 % + 8 MiB both ways, on the bundled model and on a synthetic one; and what a plan says:
+ * every tensor once, sums, kernels, folded blocks, what fits into a limit.
+ */
+#include "test.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/memory.h"
+#include "base/pool.h"
+#include "pipe/quantize.h"
+#include "pipe/random_model.h"
+#include "plan/describe.h"
+#include "plan/fit.h"
+#include "plan/plan.h"
+#include "scratch.h"
+
+#define MIB (INT64_C(1) << 20)
+
+static struct oz_error err;
+static struct oz_pool *pool;
+static struct oz_device *planner, *device;
+static const struct oz_task small = {
+    .prompt = "red apple", .width = 64, .height = 64, .steps = 2, .scale = 4, .seed = 1};
+
+static void ok(enum oz_status status)
+{
+    if (status != OZ_OK) {
+        fail_msg("%s", err.message);
+    }
+}
+
+static const char *bundled(void)
+{
+    return OZ_TEST_DIR "/../models/emoji";
+}
+
+static int start(void **state)
+{
+    /* What is given back goes back to the system, whatever was given back before. A sanitizer's
+     * allocator has no such option. */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 17);
+    if (scratch_open(state) != 0) {
+        return -1;
+    }
+    ok(oz_pool_create(&pool, 2, &err));
+    ok(oz_device_open(&planner, "cpu", OZ_DEVICE_PLAN_ONLY, pool, &err));
+    ok(oz_device_open(&device, "cpu", 0, pool, &err));
+    return 0;
+}
+
+static int stop(void **state)
+{
+    oz_device_close(&device);
+    oz_device_close(&planner);
+    oz_pool_destroy(&pool);
+    return scratch_close(state);
+}
+
+/* Opens and assigns; config NULL: as stored. */
+static struct oz_pipeline *open_model(const char *folder, const char *config)
+{
+    struct oz_pipeline *p;
+    struct oz_request *q;
+    const struct oz_request_text text = {.config = config};
+    ok(oz_request_create(&q, &text, &err));
+    ok(oz_pipeline_open(&p, folder, NULL, &err));
+    ok(oz_pipeline_assign(p, q, OZ_KEEP_STANDARD, false, &err));
+    oz_request_destroy(&q);
+    return p;
+}
+
+static void make_plan(struct oz_plan *plan, struct oz_pipeline *p, const struct oz_task *tasks,
+                      int32_t count)
+{
+    const struct oz_plan_args args = {
+        .pipeline = p, .dev = planner, .tasks = tasks, .task_count = count, .max_batch = 4};
+    ok(oz_plan_make(plan, &args, &err));
+}
+
+/* ---- memory ---- */
+
+struct sampler {
+    atomic_bool stop;
+    int64_t peak;
+    pthread_t thread;
+};
+
+static void *sample(void *ctx)
+{
+    struct sampler *s = ctx;
+    while (!atomic_load(&s->stop)) {
+        int64_t now = oz_memory_anonymous("");
+        s->peak = now > s->peak ? now : s->peak;
+        (void)nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+    }
+    return NULL;
+}
+
+static void sampler_start(struct sampler *s)
+{
+    *s = (struct sampler){.peak = 0};
+    assert_int_equal(pthread_create(&s->thread, NULL, sample, s), 0);
+}
+
+static int64_t sampler_stop(struct sampler *s)
+{
+    int64_t now = oz_memory_anonymous("");
+    atomic_store(&s->stop, true);
+    assert_int_equal(pthread_join(s->thread, NULL), 0);
+    return s->peak > now ? s->peak : now;
+}
+
+static void near(const char *what, const char *config, int64_t peak, int64_t predicted)
+{
+    int64_t allowed = predicted / 20 + 8 * MIB;
+    print_message("%s of %.60s: anonymous peak %.1f MiB, predicted %.1f\n", what,
+                  config != NULL ? config : "what is stored", (double)peak / (double)MIB,
+                  (double)predicted / (double)MIB);
+    assert_true(peak <= predicted + allowed && peak >= predicted - allowed);
+}
+
+static void is_kept_to(const char *folder, const char *config, int32_t count)
+{
+    struct oz_task tasks[4] = {small, small, small, small};
+    float *pictures[4];
+    struct oz_plan plan;
+    struct oz_run_stats stats;
+    struct sampler sampler;
+    struct oz_pipeline *p = open_model(folder, config);
+    make_plan(&plan, p, tasks, count);
+    const struct oz_plan_memory m = plan.memory;
+    oz_plan_deinit(&plan);
+    oz_pipeline_close(&p);
+
+    p = open_model(folder, config);
+    (void)malloc_trim(0);
+    int64_t before = oz_memory_anonymous("");
+    sampler_start(&sampler);
+    ok(oz_pipeline_load(p, device, NULL, NULL, &err));
+    int64_t load = sampler_stop(&sampler) - before;
+    assert_int_equal(p->model.used_bytes, m.resident);
+    int64_t mapped = 0;
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        mapped += p->components[i].loaded.mapped_bytes;
+    }
+    assert_int_equal(mapped, m.mapped);
+    const struct oz_run run = {.pipeline = p, .max_batch = 4};
+    sampler_start(&sampler);
+    for (int32_t i = 0; i < count; i++) {
+        ok(oz_task_resolve(&tasks[i], p, 0, &err));
+    }
+    ok(oz_run_generate(&run, tasks, count, pictures, &stats, &err));
+    int64_t peak = sampler_stop(&sampler) - before;
+    assert_int_equal(stats.used.step, m.run_parts.step);
+    assert_int_equal(stats.used.plan, m.run_parts.plan);
+    assert_int_equal(stats.used.sequences, m.run_parts.sequences);
+    for (int32_t i = 0; i < count; i++) {
+        oz_free(pictures[i]);
+    }
+    oz_pipeline_close(&p);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    near("load", config, load, m.load); /* their shadows are anonymous memory too */
+    near("run", config, peak, m.run);
+#else
+    (void)load;
+    (void)peak;
+#endif
+}
+
+static void bundled_model(void **state)
+{
+    is_kept_to(bundled(), NULL, 1);
+    is_kept_to(bundled(), "{\"method\":\"int8\"}", 4);
+    is_kept_to(bundled(), "{\"default\":\"mxfp4\",\"vae\":null}", 2);
+}
+
+/* Wide enough that 5 % + 8 MiB is a small part of it: 170 MiB as stored. */
+static void synthetic_model(void **state)
+{
+    const struct oz_random_model m = {
+        .like = "emoji", .layers = 2, .heads = 16, .head_dim = 64, .seed = 3};
+    ok(oz_random_model_write(scratch_path("wide"), &m, &err));
+    is_kept_to(scratch_path("wide"), NULL, 1);
+    is_kept_to(scratch_path("wide"), "{\"method\":\"int8\"}", 1);
+    is_kept_to(scratch_path("wide"), "{\"transformer\":\"nvfp4\",\"text_encoder\":\"fp8\"}", 2);
+    scratch_remove("wide");
+}
+
+/* ---- what it says ---- */
+
+static void every_tensor_once(void **state)
+{
+    struct oz_plan plan;
+    struct oz_plan_sums scheme;
+    struct oz_plan_sums fate;
+    struct oz_pipeline *p = open_model(bundled(), "{\"method\":\"int8\"}");
+    make_plan(&plan, p, &small, 1);
+    int64_t tensors = 0;
+    int64_t file_bytes = 0;
+    int64_t resident = 0;
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        const struct oz_ckpt *c = p->components[i].ckpt;
+        tensors += oz_ckpt_count(c);
+        for (int64_t k = 0; k < oz_ckpt_count(c); k++) {
+            file_bytes += oz_ckpt_tensor(c, k)->bytes;
+        }
+    }
+    assert_int_equal(plan.count, tensors);
+    oz_plan_sum_by_scheme(&plan, OZ_COMPONENT_COUNT, &scheme);
+    oz_plan_sum_by_fate(&plan, OZ_COMPONENT_COUNT, &fate);
+    int64_t sums[4] = {0};
+    for (int32_t i = 0; i < scheme.count; i++) {
+        sums[0] += scheme.items[i].file_bytes;
+        resident += scheme.items[i].resident_bytes;
+        sums[2] += scheme.items[i].tensors;
+    }
+    for (int32_t i = 0; i < fate.count; i++) {
+        sums[1] += fate.items[i].file_bytes;
+        sums[3] += fate.items[i].tensors;
+    }
+    assert_true(sums[0] == file_bytes && sums[1] == file_bytes);
+    assert_true(sums[2] == tensors && sums[3] == tensors);
+    /* the arena rounds each plane up */
+    assert_true(resident <= plan.memory.resident &&
+                plan.memory.resident - resident < tensors * 2 * OZ_ARENA_ALIGN);
+    int32_t in_groups = 0;
+    for (int32_t i = 0; i < plan.group_count; i++) {
+        in_groups += plan.groups[i].tensors;
+    }
+    assert_int_equal(in_groups, tensors);
+    int32_t in_kernels = 0;
+    for (int32_t i = 0; i < plan.kernel_count; i++) {
+        in_kernels += plan.kernels[i].tensors;
+    }
+    int32_t read = 0;
+    for (int32_t i = 0; i < plan.count; i++) {
+        read += plan.layers[i].entry->kernel != NULL;
+        assert_int_equal(plan.layers[i].kernel >= 0, plan.layers[i].entry->kernel != NULL);
+    }
+    assert_int_equal(in_kernels, read);
+    oz_plan_deinit(&plan);
+    oz_pipeline_close(&p);
+}
+
+/* What a load makes of the tensors is what the plan-only device said. */
+static void the_load_is_the_plan(void **state)
+{
+    static const char *const config = "{\"transformer\":\"nvfp4\",\"text_encoder\":\"fp8\"}";
+    struct oz_plan plan;
+    struct oz_pipeline *p = open_model(bundled(), config);
+    struct oz_pipeline *loaded = open_model(bundled(), config);
+    make_plan(&plan, p, &small, 1);
+    ok(oz_pipeline_load(loaded, device, NULL, NULL, &err));
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        const struct oz_component *a = &p->components[i];
+        const struct oz_component *b = &loaded->components[i];
+        struct oz_buf text[2];
+        oz_buf_init(&text[0], 1 << 24);
+        oz_buf_init(&text[1], 1 << 24);
+        oz_load_report_json(&a->report, &text[0]);
+        oz_load_schedule_json(&a->schedule, a->match, &text[0]);
+        oz_load_report_json(&b->report, &text[1]);
+        oz_load_schedule_json(&b->schedule, b->match, &text[1]);
+        assert_string_equal(oz_buf_text(&text[0]), oz_buf_text(&text[1]));
+        oz_buf_deinit(&text[0]);
+        oz_buf_deinit(&text[1]);
+    }
+    oz_plan_deinit(&plan);
+    oz_pipeline_close(&loaded);
+    oz_pipeline_close(&p);
+}
+
+static const struct oz_plan_group *group_of(const struct oz_plan *plan, const char *name)
+{
+    for (int32_t i = 0; i < plan->group_count; i++) {
+        const struct oz_plan_layer *l = &plan->layers[plan->groups[i].first];
+        if (l->layer != NULL && strcmp(l->layer->name, name) == 0) {
+            return &plan->groups[i];
+        }
+    }
+    return NULL;
+}
+
+/* Blocks that are equal are one line; a block that differs in a rule has its own. */
+static void blocks_are_folded(void **state)
+{
+    struct oz_plan plan;
+    struct oz_pipeline *p =
+        open_model(bundled(), "{\"method\":\"mxfp4\",\"ignored_layers\":[\"transformer_blocks.2\"],"
+                              "\"w4a8_fallback_steps\":[0]}");
+    make_plan(&plan, p, &small, 1);
+    const struct oz_plan_group *g = group_of(&plan, "transformer_blocks.0.attn.to_q.weight");
+    assert_non_null(g);
+    assert_int_equal(g->tensors, 5);
+    const struct oz_plan_layer *l = &plan.layers[g->first];
+    assert_string_equal(l->entry->scheme, "mxfp4");
+    assert_int_equal(l->choice->source, OZ_SOURCE_METHOD);
+    /* 32 elements: 16 bytes of codes, one of scale; of 2 bytes each in the file */
+    assert_int_equal(g->resident_bytes * 64, g->file_bytes * 17);
+    g = group_of(&plan, "transformer_blocks.2.attn.to_q.weight");
+    assert_non_null(g);
+    assert_int_equal(g->tensors, 1);
+    l = &plan.layers[g->first];
+    assert_string_equal(l->entry->scheme, "as stored");
+    assert_int_equal(l->choice->source, OZ_SOURCE_IGNORE);
+    assert_string_equal(l->entry->rule, "transformer_blocks.2");
+
+    struct oz_buf b;
+    oz_buf_init(&b, 1 << 20);
+    oz_plan_print(&plan, NULL, false, &b);
+    const char *line = strstr(oz_buf_text(&b), "   5 transformer_blocks.*.attn.to_q.weight ");
+    assert_non_null(line);
+    const char *acts = strstr(line, "activations mxfp4, mxfp8 in fallback steps");
+    assert_true(acts != NULL && acts < strchr(line, '\n'));
+    assert_null(strstr(oz_buf_text(&b), "transformer_blocks.1.attn.to_q.weight"));
+    oz_buf_deinit(&b);
+    oz_buf_init(&b, 1 << 20);
+    oz_plan_print(&plan, NULL, true, &b);
+    assert_non_null(strstr(oz_buf_text(&b), "   1 transformer_blocks.1.attn.to_q.weight "));
+    oz_buf_deinit(&b);
+    oz_plan_deinit(&plan);
+    oz_pipeline_close(&p);
+}
+
+/* ---- what fits ---- */
+
+static enum oz_status fit(struct oz_plan_fit *out, int64_t limit, struct oz_plan_memory *memory)
+{
+    struct oz_plan plan;
+    struct oz_pipeline *p;
+    struct oz_request *q;
+    const struct oz_pipeline_options how = {0};
+    const struct oz_plan_fit_args args = {.folder = bundled(),
+                                          .how = &how,
+                                          .dev = planner,
+                                          .tasks = &small,
+                                          .task_count = 1,
+                                          .max_batch = 4,
+                                          .process_bytes = MIB,
+                                          .limit = limit};
+    enum oz_status status = oz_plan_make_fit(&plan, out, &p, &q, &args, &err);
+    *memory = plan.memory;
+    oz_plan_deinit(&plan);
+    oz_pipeline_close(&p);
+    oz_request_destroy(&q);
+    return status;
+}
+
+static void gives_way_in_order(void **state)
+{
+    struct oz_plan_fit least;
+    struct oz_plan_fit f;
+    struct oz_plan_memory m;
+    assert_int_equal(fit(&least, 1, &m), OZ_ERR_THRESHOLD);
+    assert_non_null(strstr(err.message, "The least that would is "));
+    assert_int_equal(least.count, 9); /* there are no experts here */
+    ok(fit(&f, INT64_MAX, &m));
+    assert_int_equal(f.count, 1);
+    assert_null(f.config);
+    oz_plan_fit_deinit(&f);
+    int64_t before = INT64_MAX;
+    for (int32_t i = 0; i < least.count; i++) {
+        assert_true(least.rungs[i].need < before);
+        before = least.rungs[i].need;
+    }
+    oz_plan_fit_deinit(&least);
+}
+
+/* The config that is printed, given back, is the same plan. */
+static void its_config_says_the_same(void **state)
+{
+    struct oz_plan_fit all;
+    struct oz_plan_fit f;
+    struct oz_plan_memory m;
+    assert_int_equal(fit(&all, 1, &m), OZ_ERR_THRESHOLD);
+    for (int32_t i = 1; i < all.count; i++) {
+        ok(fit(&f, all.rungs[i - 1].need - 1, &m));
+        assert_int_equal(f.count, i + 1);
+        assert_int_equal(f.rungs[i].need, all.rungs[i].need);
+        assert_int_equal(f.rungs[i].run, m.run);
+        assert_non_null(f.config);
+        struct oz_pipeline *p = open_model(bundled(), f.config);
+        struct oz_plan plan;
+        make_plan(&plan, p, &small, 1);
+        assert_int_equal(plan.memory.resident, m.resident);
+        assert_int_equal(plan.memory.run, m.run);
+        oz_plan_deinit(&plan);
+        oz_pipeline_close(&p);
+        oz_plan_fit_deinit(&f);
+    }
+    oz_plan_fit_deinit(&all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bundled_model),        cmocka_unit_test(synthetic_model),
+        cmocka_unit_test(every_tensor_once),    cmocka_unit_test(blocks_are_folded),
+        cmocka_unit_test(gives_way_in_order),   cmocka_unit_test(its_config_says_the_same),
+        cmocka_unit_test(the_load_is_the_plan),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
