@@ -367,6 +367,22 @@ static void interrupted(void **state)
 
 /* ---- reading what does not fit ---- */
 
+/* The config of the bundled model's transformer with a quantization_config. */
+static void configure(const char *folder, const char *q)
+{
+    char path[600];
+    (void)snprintf(path, sizeof path, "%s/transformer/config.json", folder);
+    scratch_remove("source");
+    scratch_copy("source", bundled());
+    char *text = scratch_read("source/transformer/config.json");
+    char *end = strrchr(text, '}');
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fprintf(f, "%.*s, \"quantization_config\": %s}\n", (int)(end - text), text, q);
+    assert_int_equal(fclose(f), 0);
+    free(text);
+}
+
 static void misread(const char *old, const char *new_text, enum oz_status status, const char *words)
 {
     struct oz_pipeline *p;
@@ -391,6 +407,7 @@ static void contradictions(void **state)
     struct oz_pipeline *p;
     ok(write_as(scratch_path("good"), "{\"method\":\"fp8_per_channel\"}", OZ_KEEP_STANDARD, NULL));
     misread("\"compressed-tensors\"", "\"gptq\"", OZ_ERR_UNSUPPORTED, "quantized by \"gptq\"");
+    misread("\"quant_method\"", "\"method\": \"mxfp4\", \"q\"", OZ_ERR_UNSUPPORTED, "mxfp4");
     misread("\"quant_method\"", "\"quantity\"", OZ_ERR_FORMAT, "names no method");
     misread("\"channel\"", "\"tensor\"", OZ_ERR_FORMAT, "weight_scale is F32");
     misread("\"channel\"", "\"attn_head\"", OZ_ERR_UNSUPPORTED, "attn_head");
@@ -400,6 +417,12 @@ static void contradictions(void **state)
     misread("\"Linear\"", "7", OZ_ERR_FORMAT, "not a name");
     misread("\"dynamic\": true", "\"dynamic\": false", OZ_ERR_UNSUPPORTED, "static");
     misread("\"quantization_config\"", "\"quantisation_config\"", OZ_ERR_FORMAT, "unexpected");
+    /* a config over plain weights */
+    configure(scratch_path("good"), "\"int8\"");
+    assert_int_equal(try_open(&p, scratch_path("good"), NULL, OZ_KEEP_STANDARD), OZ_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "no layer of the file is"));
+    scratch_remove("good");
+    ok(write_as(scratch_path("good"), "{\"method\":\"fp8_per_channel\"}", OZ_KEEP_STANDARD, NULL));
     /* a request that is not the checkpoint's */
     assert_int_equal(try_open(&p, scratch_path("good"), "{\"method\":\"int8\"}", OZ_KEEP_STANDARD),
                      OZ_ERR_ARG);
@@ -411,7 +434,7 @@ static void contradictions(void **state)
     oz_pipeline_close(&p);
 }
 
-/* ---- fp8 as transformers and vLLM have it ---- */
+/* ---- as transformers, vLLM and vLLM-Omni have it ---- */
 
 /* A written checkpoint with its scales under another name. */
 static void rename_scales(const char *folder, const char *suffix)
@@ -448,23 +471,7 @@ static void rename_scales(const char *folder, const char *suffix)
     scratch_remove("renamed");
 }
 
-/* The config of the bundled model's transformer with a quantization_config. */
-static void configure(const char *folder, const char *q)
-{
-    char path[600];
-    scratch_remove("source");
-    scratch_copy("source", bundled());
-    char *text = scratch_read("source/transformer/config.json");
-    char *end = strrchr(text, '}');
-    (void)snprintf(path, sizeof path, "%s/transformer/config.json", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    (void)fprintf(f, "%.*s, \"quantization_config\": %s}\n", (int)(end - text), text, q);
-    assert_int_equal(fclose(f), 0);
-    free(text);
-}
-
-static void fp8_of_others(void **state)
+static void of_others(void **state)
 {
     static const struct {
         const char *config, *suffix, *q;
@@ -472,6 +479,10 @@ static void fp8_of_others(void **state)
         {"{\"method\":\"fp8_per_block\"}", ".weight_scale_inv",
          "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\",\"activation_scheme\":\"dynamic\","
          "\"weight_block_size\":[128,128]}"},
+        {"{\"method\":\"int8\"}", ".weight_scale",
+         "{\"quant_method\":\"int8\",\"ignored_layers\":[\"img_in\"]}"},
+        {"{\"method\":\"mxfp8\"}", ".weight_scale",
+         "{\"method\":\"mxfp8\",\"is_checkpoint_mxfp8_serialized\":true}"},
         {"{\"method\":\"fp8_per_tensor\"}", ".weight_scale",
          "{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\"}"},
     };
@@ -485,8 +496,10 @@ static void fp8_of_others(void **state)
         rename_scales(transformer, cases[i].suffix);
         configure(folder, cases[i].q);
         (void)expect_same(folder, cases[i].config, OZ_KEEP_STANDARD);
-        ok(try_open(&p, folder, "{\"method\":\"fp8\"}", OZ_KEEP_STANDARD));
-        oz_pipeline_close(&p);
+        if (i == 0) { /* asked for by name as well */
+            ok(try_open(&p, folder, "{\"method\":\"fp8\"}", OZ_KEEP_STANDARD));
+            oz_pipeline_close(&p);
+        }
         configure(folder, "{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}");
         assert_int_equal(try_open(&p, folder, NULL, OZ_KEEP_STANDARD), OZ_ERR_UNSUPPORTED);
         assert_non_null(strstr(err.message, "\"static\" activations"));
@@ -497,12 +510,12 @@ static void fp8_of_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_scheme),  cmocka_unit_test(mixed),
-        cmocka_unit_test(shards),        cmocka_unit_test(plain_activations),
-        cmocka_unit_test(reciprocals),   cmocka_unit_test(what_no_format_holds),
-        cmocka_unit_test(folders),       cmocka_unit_test(leftovers),
-        cmocka_unit_test(interrupted),   cmocka_unit_test(contradictions),
-        cmocka_unit_test(fp8_of_others),
+        cmocka_unit_test(every_scheme), cmocka_unit_test(mixed),
+        cmocka_unit_test(shards),       cmocka_unit_test(plain_activations),
+        cmocka_unit_test(reciprocals),  cmocka_unit_test(what_no_format_holds),
+        cmocka_unit_test(folders),      cmocka_unit_test(leftovers),
+        cmocka_unit_test(interrupted),  cmocka_unit_test(contradictions),
+        cmocka_unit_test(of_others),
     };
     return cmocka_run_group_tests_name("write", tests, start, stop);
 }

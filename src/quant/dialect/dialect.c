@@ -93,13 +93,14 @@ static enum oz_status read_method(const struct oz_json *q, const char *path,
     }
     *out = oz_method_find(name);
     if (*out == NULL ||
-        (strcmp((*out)->name, OZ_CT_METHOD) != 0 && strcmp((*out)->name, OZ_HF_FP8_METHOD) != 0)) {
-        return OZ_FAIL(
-            err, OZ_ERR_UNSUPPORTED,
-            "%s: the checkpoint is quantized by \"%.100s\". This version opens plain "
-            "checkpoints and those of compressed-tensors and fp8; take the plain one and "
-            "quantize it while loading (--quantization).",
-            path, name);
+        (strcmp((*out)->name, OZ_CT_METHOD) != 0 && strcmp((*out)->name, OZ_HF_FP8_METHOD) != 0 &&
+         !oz_vllm_omni_reads((*out)->name))) {
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                       "%s: the checkpoint is quantized by \"%.100s\". This version opens plain "
+                       "checkpoints and those of compressed-tensors, fp8, int8 and mxfp8; take the "
+                       "plain one and "
+                       "quantize it while loading (--quantization).",
+                       path, name);
     }
     return OZ_OK;
 }
@@ -132,6 +133,18 @@ enum oz_status oz_stored_read(struct oz_stored *out, const struct oz_json *confi
     for (size_t i = 0; i < rows; i++) {
         out->schemes[i] = oz_scheme_as_stored();
     }
-    return strcmp(method->name, OZ_CT_METHOD) == 0 ? oz_ct_read(out, q, path, ckpt, table, err)
-                                                   : oz_hf_fp8_read(out, q, path, ckpt, table, err);
+    enum oz_status status = strcmp(method->name, OZ_CT_METHOD) == 0
+                                ? oz_ct_read(out, q, path, ckpt, table, err)
+                            : strcmp(method->name, OZ_HF_FP8_METHOD) == 0
+                                ? oz_hf_fp8_read(out, q, path, ckpt, table, err)
+                                : oz_vllm_omni_read(out, q, path, ckpt, table, err);
+    if (status == OZ_OK && out->count == 0) {
+        return OZ_FAIL(
+            err, OZ_ERR_FORMAT,
+            "%s says that the weights are quantized (%s), but no layer of the file is. Take "
+            "\"quantization_config\" out of it, and quantize while loading "
+            "(--quantization).",
+            path, out->method);
+    }
+    return status;
 }

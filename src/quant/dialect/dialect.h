@@ -9,6 +9,7 @@
 #define OZ_QUANT_DIALECT_DIALECT_H
 
 #include <ounce/status.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -119,5 +120,12 @@ OZ_MUST_USE enum oz_status oz_ct_read(struct oz_stored *out, const struct oz_jso
 OZ_MUST_USE enum oz_status oz_hf_fp8_read(struct oz_stored *out, const struct oz_json *q,
                                           const char *path, const struct oz_ckpt *ckpt,
                                           const struct oz_layer_table *table, struct oz_error *err);
+
+/* Of oz_stored_read: the rows of a checkpoint of vLLM-Omni's methods, whose name is out->method. */
+bool oz_vllm_omni_reads(const char *method);
+OZ_MUST_USE enum oz_status oz_vllm_omni_read(struct oz_stored *out, const struct oz_json *q,
+                                             const char *path, const struct oz_ckpt *ckpt,
+                                             const struct oz_layer_table *table,
+                                             struct oz_error *err);
 
 #endif
