@@ -24,6 +24,7 @@ enum oz_status cli_generate(int argc, char **argv);
 enum oz_status cli_inspect(int argc, char **argv);
 enum oz_status cli_kernels(int argc, char **argv);
 enum oz_status cli_plan(int argc, char **argv);
+enum oz_status cli_quantize(int argc, char **argv);
 enum oz_status cli_random_model(int argc, char **argv);
 
 #endif

@@ -80,6 +80,21 @@ static const struct command commands[] = {
      "  ounce bench --num-inference-steps 10\n"
      "  ounce bench --kernels linear --json > before.json\n"
      "  ounce bench --kernels linear --against before.json\n"},
+    {"quantize", COMMAND_QUANTIZE, cli_quantize,
+     "quantize [MODEL] --output FOLDER --quantization METHOD [options]",
+     "write a model whose weights are quantized already",
+     "MODEL as for generate. What `ounce generate` with the same options would quantize while "
+     "loading\n"
+     "is quantized into files, as compressed-tensors has them; everything else of the model's "
+     "folder\n"
+     "is copied. The new folder draws the same pictures, and is only loaded.\n"
+     "It appears when it is whole. Ctrl-C leaves nothing; what a killed process left beside it "
+     "(FOLDER.ounce-part) is replaced the next time.\n"
+     "The format holds fp8 (by tensor, channel or block), int8, mxfp8, mxfp4 and nvfp4.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce quantize -q fp8_per_channel -o emoji-fp8\n"
+     "  ounce quantize Qwen/Qwen-Image -q mxfp4 --ignored-layers img_mlp -o qwen-image-mxfp4\n"},
     {"random-model", COMMAND_RANDOM_MODEL, cli_random_model,
      "random-model --output FOLDER [options]", "write a model with random weights, of any size",
      "A complete folder in the diffusers layout, with the bundled model's tokenizer, for measuring "

@@ -271,7 +271,7 @@ static enum oz_status take_dotted(struct parser *p, int *argc, char **argv)
         const char *element = argv[i];
         bool ended = strcmp(element, "--") == 0;
         bool dotted = !value_follows && strncmp(element, DOTTED, strlen(DOTTED)) == 0 &&
-                      (p->command & (COMMAND_GENERATE | COMMAND_PLAN)) != 0;
+                      (p->command & (COMMAND_GENERATE | COMMAND_PLAN | COMMAND_QUANTIZE)) != 0;
         if (!dotted) {
             const struct option_row *row =
                 strncmp(element, "--", 2) == 0 ? find(element + 2, strlen(element + 2)) : NULL;

@@ -17,6 +17,7 @@ enum {
     COMMAND_BENCH = 16,
     COMMAND_RANDOM_MODEL = 32,
     COMMAND_PLAN = 64,
+    COMMAND_QUANTIZE = 128,
 };
 
 struct text_list {

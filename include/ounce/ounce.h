@@ -376,6 +376,44 @@ OZ_API void oz_random_options_init(struct oz_random_options *options, size_t str
 OZ_API OZ_MUST_USE enum oz_status
 oz_model_random(const char *folder, const struct oz_random_options *options, struct oz_error *err);
 
+struct oz_quantize_options {
+    size_t struct_size;
+    const char *model; /* as in oz_engine_options, and so are all up to allow_unmatched */
+    const char *quantization;
+    const char *quantization_config;
+    const char *const *quantization_keys;
+    int32_t quantization_key_count;
+    int32_t ignored_layer_count;
+    const char *const *ignored_layers;
+    const char *keep;
+    int32_t allow_unmatched;
+
+    int32_t threads;          /* that encode; 0: as many as this process may use */
+    int64_t max_header_bytes; /* of a file that is read, as in oz_engine_options */
+    int64_t max_shard_bytes;  /* of tensors in a file that is written; 0: 5000000000 */
+    int32_t overwrite;        /* nonzero: a model in the folder is replaced */
+    oz_log_fn log;            /* NULL: nothing is said. Kept until the call returns */
+    void *log_ctx;
+    oz_progress_fn progress; /* NULL: none; OZ_STAGE_WRITE */
+    void *progress_ctx;
+};
+OZ_API void oz_quantize_options_init(struct oz_quantize_options *options, size_t struct_size);
+#define oz_quantize_options_default(options) oz_quantize_options_init((options), sizeof *(options))
+
+/*
+ * Writes a model with quantized weights into a folder: what oz_engine_open with these options would make
+ * while loading, as a checkpoint of compressed-tensors, and everything else of the model's folder as it
+ * is. Opened from there, the same weights are only loaded. Holds bands of weights, never the model. The
+ * folder appears when it is whole; until then the model grows in "<folder>.ounce-part", which an
+ * interrupted call leaves at worst, and the next one replaces.
+ * OZ_ERR_ARG: nothing would be quantized, or the folder is in the way (it is the model itself, no model,
+ * or a model without `overwrite`); OZ_ERR_UNSUPPORTED: a scheme that the format does not hold, by layer;
+ * OZ_ERR_CANCELLED, and nothing is left; else as oz_engine_open.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_model_quantize(const char *folder,
+                                                    const struct oz_quantize_options *options,
+                                                    struct oz_error *err);
+
 /* A quantization method of a program's own: schemes by the names of docs/quantization. */
 struct oz_method_options {
     size_t struct_size;

@@ -134,6 +134,9 @@ static enum oz_status assign(struct oz_engine *e, const struct oz_engine_options
         bool named = c->component == NULL && !c->online && c->method != NULL;
         (void)snprintf(e->quantization, sizeof e->quantization, "%s",
                        named ? c->method->name : "config");
+    } else if (e->pipeline->components[OZ_COMPONENT_TRANSFORMER].stored.count > 0) {
+        (void)snprintf(e->quantization, sizeof e->quantization, "%s",
+                       e->pipeline->components[OZ_COMPONENT_TRANSFORMER].stored.method);
     }
     return OZ_OK;
 }

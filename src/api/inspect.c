@@ -58,7 +58,8 @@ static struct consumer consumer_of(const struct oz_match *m, int64_t index)
     int32_t row = m->tensor_row[index];
     struct consumer c = {.row = row >= 0 ? &m->table->rows[row] : NULL,
                          .rule = m->tensor_rule[index]};
-    c.fits = c.row == NULL || oz_match_shape_ok(c.row, oz_ckpt_tensor(m->ckpt, index));
+    c.fits = c.row == NULL || oz_match_stored(m, m->tensor_row[index]) != NULL ||
+             oz_match_shape_ok(c.row, oz_ckpt_tensor(m->ckpt, index));
     return c;
 }
 
@@ -134,6 +135,25 @@ static void print_consumers(struct oz_buf *b, const struct oz_match *m)
     }
 }
 
+/* Layers that the file holds quantized, by scheme. */
+static void print_stored(struct oz_buf *b, const struct oz_component *c)
+{
+    for (int32_t i = 0; c->stored.count > 0 && i < c->table.count; i++) {
+        const struct oz_scheme *s = &c->stored.schemes[i];
+        int32_t layers = 0;
+        bool first = s->codec != NULL;
+        for (int32_t k = 0; first && k < c->table.count; k++) {
+            bool same = oz_scheme_equal(s, &c->stored.schemes[k]);
+            first = !same || k >= i;
+            layers += same;
+        }
+        if (first) {
+            oz_buf_printf(b, "  quantized by %s: %d linear layers as %s, activations %s\n",
+                          c->stored.method, (int)layers, s->name, oz_act_mode_name(s->acts[0]));
+        }
+    }
+}
+
 static void print_component(struct oz_buf *b, const struct oz_component *c, bool tensors)
 {
     struct sums all = {0};
@@ -146,6 +166,7 @@ static void print_component(struct oz_buf *b, const struct oz_component *c, bool
     int32_t files = oz_ckpt_file_count(c->ckpt);
     oz_buf_printf(b, ", %d file%s\n", files, files == 1 ? "" : "s");
     print_consumers(b, c->match);
+    print_stored(b, c);
     for (int32_t i = 0; i < oz_ckpt_stray_count(c->ckpt); i++) {
         oz_buf_printf(b, "  not part of the model, not read: %s\n", oz_ckpt_stray(c->ckpt, i));
     }
@@ -214,7 +235,13 @@ static void json_component(struct oz_buf *b, const struct oz_component *c, bool 
         oz_buf_puts(b, i > 0 ? "," : "");
         oz_buf_json(b, oz_ckpt_stray(c->ckpt, i));
     }
-    oz_buf_puts(b, "]");
+    oz_buf_puts(b, "],\"quantization\":");
+    if (c->stored.method != NULL) {
+        oz_buf_printf(b, "{\"method\":\"%s\",\"layers\":%d}", c->stored.method,
+                      (int)c->stored.count);
+    } else {
+        oz_buf_puts(b, "null");
+    }
     if (tensors) {
         oz_buf_puts(b, ",\"tensor_list\":[");
         for (int64_t i = 0; i < oz_ckpt_count(c->ckpt); i++) {

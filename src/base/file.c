@@ -296,6 +296,30 @@ enum oz_status oz_file_writer_append(struct oz_file_writer *w, const void *data,
     return OZ_OK;
 }
 
+enum oz_status oz_file_writer_write_at(const struct oz_file_writer *w, const void *data,
+                                       size_t bytes, int64_t offset, struct oz_error *err)
+{
+    const char *from = data;
+    size_t left = bytes;
+    errno = EBADF;
+    while (w->fd >= 0 && left > 0) {
+        ssize_t n = pwrite(w->fd, from, left, (off_t)offset);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            break;
+        }
+        from += n;
+        offset += n;
+        left -= (size_t)n;
+    }
+    return left == 0 ? OZ_OK
+                     : OZ_FAIL(err, OZ_ERR_IO, "Cannot write %s (%zu bytes at %lld): %s.",
+                               w->path != NULL ? w->path : "a file", left, (long long)offset,
+                               w->fd < 0 ? "it is closed" : strerror(errno));
+}
+
 enum oz_status oz_file_writer_close(struct oz_file_writer *w, struct oz_error *err)
 {
     if (w->fd < 0) {

@@ -57,6 +57,10 @@ OZ_MUST_USE enum oz_status oz_file_writer_open(struct oz_file_writer *w, const c
                                                struct oz_error *err);
 OZ_MUST_USE enum oz_status oz_file_writer_append(struct oz_file_writer *w, const void *data,
                                                  size_t bytes, struct oz_error *err);
+/* Writes at an offset, behind the end too; `bytes` of the writer does not move. Any thread. */
+OZ_MUST_USE enum oz_status oz_file_writer_write_at(const struct oz_file_writer *w, const void *data,
+                                                   size_t bytes, int64_t offset,
+                                                   struct oz_error *err);
 /* To the disk; nothing can be appended afterwards. */
 OZ_MUST_USE enum oz_status oz_file_writer_close(struct oz_file_writer *w, struct oz_error *err);
 /* Renames. Closes first where that has not happened. */

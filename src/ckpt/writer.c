@@ -13,13 +13,15 @@
 
 struct entry {
     struct oz_ckpt_spec spec; /* its name is ours */
-    int64_t bytes;
-    int32_t index, shard; /* as declared; its file */
+    int64_t bytes, offset;    /* in the shard, behind its header */
+    int64_t done;             /* bytes from its beginning that are there, by put_at */
+    int32_t index, shard;     /* as declared; its file */
 };
 
 struct shard {
     struct oz_file_writer file;
     char name[256];
+    int64_t header_bytes;
     int64_t bytes; /* of tensors */
 };
 
@@ -29,8 +31,10 @@ struct oz_ckpt_writer {
     int32_t count;
     struct shard *shards; /* [shard_count] */
     int32_t shard_count;
-    int32_t at;   /* entry that is being written */
-    int64_t done; /* bytes of it */
+    int32_t at;      /* entry that is being written */
+    int64_t done;    /* bytes of it */
+    int32_t *places; /* [count]: the entry of each declared tensor */
+    bool scattered;  /* by put_at */
 };
 
 /* Where the reference writer puts a dtype: the higher, the earlier. Its list, lowest first. */
@@ -179,14 +183,15 @@ static void put_metadata(struct oz_buf *b, const struct oz_ckpt_writer_options *
 }
 
 /* The shard's header; its entries begin at *first, which moves behind them. */
-static void put_header(struct oz_buf *b, const struct oz_ckpt_writer *w, int32_t shard,
+static void put_header(struct oz_buf *b, struct oz_ckpt_writer *w, int32_t shard,
                        const struct oz_ckpt_writer_options *o, int32_t *first)
 {
     int64_t at = 0;
     bool comma = o->metadata_count > 0;
     put_metadata(b, o);
     for (; *first < w->count && w->entries[*first].shard == shard; ++*first) {
-        const struct entry *e = &w->entries[*first];
+        struct entry *e = &w->entries[*first];
+        e->offset = at;
         oz_buf_puts(b, comma ? "," : "");
         oz_buf_json(b, e->spec.name);
         oz_buf_printf(b, ":{\"dtype\":\"%s\",\"shape\":[", oz_dtype_name(e->spec.dtype));
@@ -238,6 +243,7 @@ static enum oz_status open_shard(struct oz_ckpt_writer *w, int32_t shard,
     }
     if (status == OZ_OK) {
         status = oz_file_writer_append(&s->file, header.data, header.bytes, err);
+        s->header_bytes = s->file.bytes;
     }
     oz_buf_deinit(&header);
     oz_free(path);
@@ -274,7 +280,8 @@ static enum oz_status build(struct oz_ckpt_writer *w, const struct oz_ckpt_write
     w->folder = oz_strdup(o->folder);
     w->stem = oz_strdup(o->stem);
     w->entries = oz_alloc_zero((size_t)count, sizeof *w->entries);
-    if (w->folder == NULL || w->stem == NULL || w->entries == NULL) {
+    w->places = oz_alloc_zero((size_t)count, sizeof *w->places);
+    if (w->folder == NULL || w->stem == NULL || w->entries == NULL || w->places == NULL) {
         return OZ_FAIL_NOMEM(err, "the writer of a checkpoint");
     }
     w->count = count;
@@ -297,6 +304,9 @@ static enum oz_status build(struct oz_ckpt_writer *w, const struct oz_ckpt_write
         w->shards[i].file.fd = -1;
     }
     qsort(w->entries, (size_t)count, sizeof *w->entries, by_file_order);
+    for (int32_t i = 0; i < count; i++) {
+        w->places[w->entries[i].index] = i;
+    }
     int32_t first = 0;
     for (int32_t i = 0; i < w->shard_count; i++) {
         OZ_TRY(open_shard(w, i, o, &first, err));
@@ -370,6 +380,41 @@ enum oz_status oz_ckpt_writer_put(struct oz_ckpt_writer *w, const void *data, si
     return settle(w, err);
 }
 
+enum oz_status oz_ckpt_writer_put_at(struct oz_ckpt_writer *w, int32_t index, int64_t offset,
+                                     const void *data, size_t bytes, struct oz_error *err)
+{
+    if (index < 0 || index >= w->count || (w->at < w->count && w->done > 0)) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "Tensor %d cannot be written there.", (int)index);
+    }
+    struct entry *e = &w->entries[w->places[index]];
+    if (offset < 0 || offset > e->done || bytes > (uint64_t)(e->bytes - offset)) {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "Tensor %s: %zu bytes at %" PRId64 " were given, but %" PRId64 " of %" PRId64
+                       " are there.",
+                       e->spec.name, bytes, offset, e->done, e->bytes);
+    }
+    const struct shard *s = &w->shards[e->shard];
+    OZ_TRY(
+        oz_file_writer_write_at(&s->file, data, bytes, s->header_bytes + e->offset + offset, err));
+    int64_t end = offset + (int64_t)bytes;
+    e->done = end > e->done ? end : e->done;
+    w->scattered = true;
+    return OZ_OK;
+}
+
+/* With put_at: is every byte of every tensor there? */
+static enum oz_status check_scattered(const struct oz_ckpt_writer *w, struct oz_error *err)
+{
+    for (int32_t i = 0; i < w->count; i++) {
+        const struct entry *e = &w->entries[i];
+        if (e->done < e->bytes) {
+            return OZ_FAIL(err, OZ_ERR_ARG, "Tensor %s has %" PRId64 " of its %" PRId64 " bytes.",
+                           e->spec.name, e->done, e->bytes);
+        }
+    }
+    return OZ_OK;
+}
+
 /* {"metadata": {"total_size": n}, "weight_map": {...}}, as the field prints it. */
 static enum oz_status print_index(const struct oz_ckpt_writer *w, struct oz_buf *b)
 {
@@ -437,7 +482,9 @@ static enum oz_status rename_all(struct oz_ckpt_writer *w, struct oz_file_writer
 enum oz_status oz_ckpt_writer_finish(struct oz_ckpt_writer *w, struct oz_error *err)
 {
     struct oz_file_writer index = {.fd = -1};
-    if (w->at < w->count) {
+    if (w->scattered) {
+        OZ_TRY(check_scattered(w, err));
+    } else if (w->at < w->count) {
         const struct entry *e = &w->entries[w->at];
         return OZ_FAIL(err, OZ_ERR_ARG,
                        "Tensor %s has %" PRId64 " of its %" PRId64 " bytes, and %d tensors follow.",
@@ -471,6 +518,7 @@ void oz_ckpt_writer_destroy(struct oz_ckpt_writer **writer)
     }
     oz_free(w->shards);
     oz_free(w->entries);
+    oz_free(w->places);
     oz_free(w->folder);
     oz_free(w->stem);
     oz_free(w);

@@ -61,6 +61,15 @@ int32_t oz_ckpt_writer_next(const struct oz_ckpt_writer *w);
 OZ_MUST_USE enum oz_status oz_ckpt_writer_put(struct oz_ckpt_writer *w, const void *data,
                                               size_t bytes, struct oz_error *err);
 
+/*
+ * The other way, for one who makes several tensors side by side: bytes of the index-th declared tensor,
+ * tensors in any order. Within a tensor they begin at or before the end of what is there already, so
+ * that nothing stays empty (else OZ_ERR_ARG), and may be given again. Not together with put.
+ */
+OZ_MUST_USE enum oz_status oz_ckpt_writer_put_at(struct oz_ckpt_writer *w, int32_t index,
+                                                 int64_t offset, const void *data, size_t bytes,
+                                                 struct oz_error *err);
+
 /* Flushes, renames, writes the index. OZ_ERR_ARG: tensors are missing. The writer stays the caller's
  * to destroy. */
 OZ_MUST_USE enum oz_status oz_ckpt_writer_finish(struct oz_ckpt_writer *w, struct oz_error *err);

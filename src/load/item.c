@@ -70,7 +70,8 @@ int64_t oz_load_source_row(const struct oz_load_part *part, int64_t r)
 
 int64_t oz_load_scope_rows(const struct oz_load_item *item)
 {
-    int64_t scope = item->encodes ? oz_weight_scope_rows(&item->weight) : 1;
+    bool cells = item->encodes || item->planes != NULL;
+    int64_t scope = cells ? oz_weight_scope_rows(&item->weight) : 1;
     int64_t pack = item->pack_rows > 0 ? item->pack_rows : 1;
     int64_t a = scope;
     int64_t b = pack;
@@ -197,6 +198,21 @@ static enum oz_status check_row(const struct oz_layer *layer, const struct oz_te
     return OZ_OK;
 }
 
+/* Planes of a whole parameter, in the file's order of rows: all that families ask for so far. */
+static enum oz_status check_planes(const struct oz_load_item *item, const struct oz_load_part *part,
+                                   struct oz_error *err)
+{
+    const struct oz_layer *layer = part->layer;
+    if (layer->transform != 0 || layer->file_rows != 0 || layer->file_row != 0 ||
+        layer->bind_row_stride != 0 || item->part_count != 1) {
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                       "%s is quantized in the file, and its rows would have to be moved, which is "
+                       "not built yet.",
+                       layer->name);
+    }
+    return OZ_OK;
+}
+
 static enum oz_status check_scheme(const struct oz_load_item *item, struct oz_error *err)
 {
     const struct oz_layer *layer = item->parts[0].layer;
@@ -273,6 +289,9 @@ static enum oz_status ask_plan(const struct oz_load_args *a, struct oz_load_item
 static enum oz_load_way choose_way(const struct oz_load_args *a, const struct oz_load_item *item)
 {
     bool packs = item->packed_bytes > 0;
+    if (item->planes != NULL) {
+        return OZ_WAY_PLANES;
+    }
     if (item->use == OZ_USE_VECTOR) {
         return OZ_WAY_WHOLE;
     }
@@ -353,7 +372,10 @@ static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *i
 
 static const struct oz_scheme *scheme_of(const struct oz_load_args *a, int32_t row)
 {
-    const struct oz_scheme *s = a->assignment != NULL ? &a->assignment->choices[row].scheme : NULL;
+    const struct oz_scheme *s = a->assignment != NULL ? &a->assignment->choices[row].scheme
+                                : oz_match_stored(a->match, row) != NULL
+                                    ? &a->match->stored->schemes[row]
+                                    : NULL;
     return s != NULL && s->codec != NULL ? s : NULL;
 }
 
@@ -408,7 +430,8 @@ static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item
     item->stored = first->tensor->dtype;
     item->staged = item->stored;
     item->assigned = scheme;
-    item->encodes = scheme != NULL;
+    item->planes = oz_match_stored(a->match, first->row);
+    item->encodes = scheme != NULL && item->planes == NULL;
     item->scheme = scheme != NULL ? scheme->name : "as stored";
     item->codec = scheme != NULL               ? scheme->codec
                   : item->use == OZ_USE_VECTOR ? oz_codec_plain(OZ_DTYPE_F32)
@@ -422,7 +445,8 @@ static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item
             item->lora_rank = rank > item->lora_rank ? rank : item->lora_rank;
             item->staged = item->encodes ? OZ_DTYPE_F32 : item->stored;
         }
-        OZ_TRY(check_row(p->layer, p->tensor, item->encodes, err));
+        OZ_TRY(item->planes != NULL ? check_planes(item, p, err)
+                                    : check_row(p->layer, p->tensor, item->encodes, err));
         item->adds_one |= (p->layer->transform & OZ_TRANSFORM_ADD_ONE) != 0;
         bool equal = same_scheme(own, scheme);
         if (!equal || p->tensor->dtype != item->stored) {

@@ -19,6 +19,7 @@ enum oz_load_way {
     OZ_WAY_WHOLE,      /* small, or of a shape of its own: moved from the map at once */
     OZ_WAY_PACK_WHOLE, /* the same, then packed */
     OZ_WAY_STREAM,     /* read band by band */
+    OZ_WAY_PLANES,     /* quantized in the file: its planes, as they are */
 };
 
 /* Rows of one tensor within a parameter: row i of slice s of the part is row first_row + i *
@@ -43,7 +44,8 @@ struct oz_load_item {
     int32_t part_count;
     const struct oz_codec *codec; /* of the resident weight */
     bool encodes;                 /* by a scheme; else the elements stay as they are stored */
-    bool adds_one;                /* of some part */
+    const struct oz_stored_weight *planes; /* that the file holds quantized; else NULL */
+    bool adds_one;                         /* of some part */
     enum oz_exponent_rule exponent_rule;
     const struct oz_scheme *assigned; /* NULL: as stored */
     const char *scheme;               /* "as stored", or the scheme's name */
@@ -111,6 +113,15 @@ OZ_MUST_USE enum oz_status oz_load_read_merged(const struct oz_load_args *args,
 /* Loads an item that is not streamed. */
 OZ_MUST_USE enum oz_status oz_load_whole(const struct oz_load_args *args,
                                          const struct oz_load_item *item, struct oz_error *err);
+
+/* ---- planes.c ---- */
+
+/* Loads an item that the file holds quantized. */
+OZ_MUST_USE enum oz_status oz_load_planes(const struct oz_load_args *args,
+                                          const struct oz_load_item *item, struct oz_error *err);
+
+/* Staging that this takes; 0: planes are read to their final place. */
+int64_t oz_load_planes_staging(const struct oz_load_args *args, const struct oz_load_item *item);
 
 /* ---- source.c ---- */
 

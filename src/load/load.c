@@ -48,7 +48,7 @@ static enum oz_status load_whole_items(const struct oz_load_args *a,
         OZ_TRY(oz_load_whole(a, item, err));
         int64_t bytes = 0;
         for (int32_t k = 0; k < item->part_count; k++) {
-            bytes += item->parts[k].tensor->bytes;
+            bytes += oz_match_row_bytes(a->match, item->parts[k].row);
         }
         OZ_TRY(report(p, bytes, err));
     }
@@ -167,9 +167,7 @@ int64_t oz_load_bytes(const struct oz_match *m)
 {
     int64_t bytes = 0;
     for (int32_t r = 0; r < m->table->count; r++) {
-        if (m->row_tensor[r] >= 0) {
-            bytes += oz_ckpt_tensor(m->ckpt, m->row_tensor[r])->bytes;
-        }
+        bytes += oz_match_row_bytes(m, r);
     }
     return bytes;
 }

@@ -30,8 +30,48 @@ static int64_t find_tensor(const struct oz_ckpt *ckpt, const struct oz_layer *ro
     return -1;
 }
 
+const struct oz_stored_weight *oz_match_stored(const struct oz_match *m, int32_t row)
+{
+    bool quantized =
+        m->stored != NULL && m->stored->count > 0 && m->stored->schemes[row].codec != NULL;
+    return quantized ? &m->stored->weights[row] : NULL;
+}
+
+int64_t oz_match_row_bytes(const struct oz_match *m, int32_t row)
+{
+    int64_t bytes = 0;
+    const struct oz_stored_weight *w = oz_match_stored(m, row);
+    if (w == NULL) {
+        return m->row_tensor[row] >= 0 ? oz_ckpt_tensor(m->ckpt, m->row_tensor[row])->bytes : 0;
+    }
+    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+        bytes += w->planes[i].tensor != NULL ? w->planes[i].tensor->bytes : 0;
+    }
+    return bytes;
+}
+
+/* Which tensor feeds a row, and which tensors it consumes. */
+static void match_row(struct oz_match *m, int32_t row)
+{
+    const struct oz_stored_weight *w = oz_match_stored(m, row);
+    if (w == NULL) {
+        m->row_tensor[row] = find_tensor(m->ckpt, &m->table->rows[row]);
+        if (m->row_tensor[row] >= 0 && m->tensor_row[m->row_tensor[row]] < 0) {
+            m->tensor_row[m->row_tensor[row]] = row;
+        }
+        return;
+    }
+    m->row_tensor[row] = w->planes[OZ_PLANE_CODES].index;
+    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+        if (w->planes[i].tensor != NULL) {
+            m->tensor_row[w->planes[i].index] = row;
+        }
+    }
+}
+
 enum oz_status oz_match_create(struct oz_match **out, const struct oz_ckpt *ckpt,
-                               const struct oz_layer_table *table, struct oz_error *err)
+                               const struct oz_layer_table *table, const struct oz_stored *stored,
+                               struct oz_error *err)
 {
     *out = NULL;
     size_t tensors = (size_t)oz_ckpt_count(ckpt);
@@ -42,6 +82,7 @@ enum oz_status oz_match_create(struct oz_match **out, const struct oz_ckpt *ckpt
     }
     m->ckpt = ckpt;
     m->table = table;
+    m->stored = stored;
     m->row_tensor = oz_alloc_zero(rows, sizeof *m->row_tensor);
     m->tensor_row = oz_alloc_zero(tensors, sizeof *m->tensor_row);
     m->tensor_rule = oz_alloc_zero(tensors, sizeof *m->tensor_rule);
@@ -53,10 +94,7 @@ enum oz_status oz_match_create(struct oz_match **out, const struct oz_ckpt *ckpt
         m->tensor_row[i] = -1;
     }
     for (size_t r = 0; r < rows; r++) {
-        m->row_tensor[r] = find_tensor(ckpt, &table->rows[r]);
-        if (m->row_tensor[r] >= 0 && m->tensor_row[m->row_tensor[r]] < 0) {
-            m->tensor_row[m->row_tensor[r]] = (int32_t)r;
-        }
+        match_row(m, (int32_t)r);
     }
     for (size_t i = 0; i < tensors; i++) {
         if (m->tensor_row[i] < 0) {
@@ -164,8 +202,8 @@ static size_t append_shapes(const struct oz_match *m, struct oz_buf *message)
     oz_buf_init(&list, MAX_LIST_BYTES);
     for (int32_t r = 0; r < m->table->count; r++) {
         const struct oz_layer *row = &m->table->rows[r];
-        if (m->row_tensor[r] < 0) {
-            continue;
+        if (m->row_tensor[r] < 0 || oz_match_stored(m, r) != NULL) {
+            continue; /* the shapes of quantized weights are the dialect's */
         }
         const struct oz_tensor_view *t = oz_ckpt_tensor(m->ckpt, m->row_tensor[r]);
         if (oz_match_shape_ok(row, t)) {

@@ -124,6 +124,15 @@ enum oz_status oz_load_report_add(struct oz_load_report *report, const struct oz
                                        .rule = rule != NULL ? rule->name : NULL};
             continue;
         }
+        const struct oz_load_entry *first = &of_row[m->tensor_row[i]];
+        if (m->row_tensor[first->row] !=
+            i) { /* a plane beside the codes, whose entry has the sum */
+            entries[report->count] = *first;
+            entries[report->count].tensor = t;
+            entries[report->count].read_bytes = t->bytes;
+            entries[report->count++].resident_bytes = 0;
+            continue;
+        }
         for (int32_t r = m->tensor_row[i]; r < rows;
              r++) { /* its first row, and those tied to it */
             if (m->row_tensor[r] == i) {

@@ -140,6 +140,7 @@ enum oz_status oz_load_whole(const struct oz_load_args *a, const struct oz_load_
         return OZ_OK;
     case OZ_WAY_PACK_MAP: return pack_mapped(a, item, err);
     case OZ_WAY_PACK_WHOLE: return pack_moved(a, item, err);
+    case OZ_WAY_PLANES: return oz_load_planes(a, item, err);
     case OZ_WAY_WHOLE:
     case OZ_WAY_STREAM: break;
     }

@@ -217,6 +217,26 @@ float oz_nvfp4_global(float amax)
     return OZ_E2M1_MAX * OZ_E4M3_MAX / at_least(amax, 1e-8F);
 }
 
+float oz_nvfp4_global_of(float scale2)
+{
+    /* Both quotients are off by half a step at most: a factor of this scale lies within two steps of
+     * 1 / scale2. */
+    float g = 1.0F / scale2;
+    float low = g;
+    float high = g;
+    for (int i = 0; i < 3; i++) {
+        if (1.0F / low == scale2) {
+            return low;
+        }
+        if (1.0F / high == scale2) {
+            return high;
+        }
+        low = nextafterf(low, 0);
+        high = nextafterf(high, INFINITY);
+    }
+    return 0;
+}
+
 uint8_t oz_nvfp4_encode(const float *x, int64_t n, float g, uint8_t *codes)
 {
     bool bad = false;

@@ -99,6 +99,11 @@ uint8_t oz_dual_encode(const float *x, int64_t n, float dual, uint8_t *codes);
 /* The global factor 2688 / max(amax, 1e-8); the stored second scale is 1 / it. */
 float oz_nvfp4_global(float amax);
 
+/* A factor whose reciprocal is that second scale (finite, positive, normal), for makers that store the
+ * factor: the one nearest to 1 / scale2. 0 where there is none; there always is for what
+ * oz_nvfp4_global made. */
+float oz_nvfp4_global_of(float scale2);
+
 /*
  * A group of 16 (or fewer) under the global factor g: S = e4m3(g * (amax / 6)), elements
  * e2m1(x * (1 / (S * (1 / g)))), zeros (signs kept) where S is 0. Returns S's code. vLLM's formula

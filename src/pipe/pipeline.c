@@ -213,6 +213,13 @@ static enum oz_status build_vae(struct oz_pipeline *p, struct oz_component *c,
     return oz_qwen_vae_build(&p->vae, &config, &c->host, &c->table, false, err);
 }
 
+static enum oz_status read_stored(struct oz_component *c, const struct oz_json *json,
+                                  const char *path, struct oz_error *err)
+{
+    OZ_TRY(oz_arena_init_host(&c->stored_memory, c->name, oz_stored_bytes(&c->table), err));
+    return oz_stored_read(&c->stored, json, path, c->ckpt, &c->table, &c->stored_memory, err);
+}
+
 static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id id,
                                      const struct oz_pipeline_options *o, struct oz_error *err)
 {
@@ -223,6 +230,8 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
     char *path = NULL;
     c->name = kinds[id].name;
     c->class_name = kinds[id].class_name;
+    c->stem = kinds[id].stems[0];
+    c->of_transformers = id == OZ_COMPONENT_TEXT_ENCODER;
     c->folder = oz_file_join(p->path, c->name);
     if (c->folder == NULL) {
         return OZ_FAIL_NOMEM(err, c->name);
@@ -245,10 +254,13 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
         case OZ_COMPONENT_COUNT: break;
         }
     }
+    if (status == OZ_OK && !replaced) { /* the config tells of the folder's own weights */
+        status = read_stored(c, json, path, err);
+    }
     oz_json_free(json);
     oz_free(path);
     OZ_TRY(status);
-    OZ_TRY(oz_match_create(&c->match, c->ckpt, &c->table, err));
+    OZ_TRY(oz_match_create(&c->match, c->ckpt, &c->table, &c->stored, err));
     if (id != OZ_COMPONENT_TRANSFORMER || o->lora_count == 0) {
         return OZ_OK;
     }
@@ -464,6 +476,7 @@ void oz_pipeline_close(struct oz_pipeline **pipeline)
         oz_load_schedule_deinit(&c->schedule);
         oz_match_destroy(&c->match);
         oz_arena_deinit(&c->assign_memory);
+        oz_arena_deinit(&c->stored_memory);
         oz_arena_deinit(&c->host);
         oz_ckpt_close(&c->ckpt);
         oz_free(c->folder);

@@ -31,10 +31,14 @@ enum oz_component_id {
 struct oz_component {
     const char *name;       /* "transformer": folder and prefix in rules */
     const char *class_name; /* "QwenImageTransformer2DModel" */
+    const char *stem;       /* of its checkpoint's files: "diffusion_pytorch_model" */
+    bool of_transformers;   /* its class is transformers', not diffusers' */
     char *folder;
     struct oz_ckpt *ckpt;
     struct oz_arena host; /* rows, strings, block lists */
     struct oz_layer_table table;
+    struct oz_arena stored_memory;
+    struct oz_stored stored; /* what the checkpoint holds quantized */
     struct oz_match *match;
     struct oz_lora *lora; /* merged while loading; NULL: none */
     struct oz_arena assign_memory;

@@ -36,6 +36,8 @@ enum oz_status oz_pipeline_assign(struct oz_pipeline *p, const struct oz_request
         struct oz_assign_input in = {
             .table = &c->table,
             .request = request != NULL ? oz_request_for(request, c->name, main) : NULL,
+            .stored = c->stored.schemes,
+            .checkpoint_method = c->stored.method,
             .acts = cpu_acts,
             .keep = keep,
             .allow_unmatched = allow_unmatched,
@@ -44,7 +46,7 @@ enum oz_status oz_pipeline_assign(struct oz_pipeline *p, const struct oz_request
             in.advice = oz_qwen_image_advice;
             in.advice_count = oz_qwen_image_advice_count;
         }
-        asks = asks || (in.request != NULL && !in.request->leave);
+        asks = asks || (in.request != NULL && !in.request->leave && c->stored.count == 0);
         OZ_TRY(assign_component(c, &in, err));
     }
     const struct oz_assignment *main = &p->components[OZ_COMPONENT_TRANSFORMER].assignment;

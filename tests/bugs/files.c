@@ -80,7 +80,7 @@ static enum oz_status match_tower(struct tower *w, const char *config, const cha
     OZ_TRY(oz_qwen25_vl_find_prefix(w->ckpt, prefix, &err));
     OZ_TRY(oz_arena_init_host(&w->host, "host", oz_qwen25_vl_host_bytes(&c), &err));
     OZ_TRY(oz_qwen25_vl_build(&w->m, &c, &w->host, &w->table, prefix, &err));
-    OZ_TRY(oz_match_create(&w->match, w->ckpt, &w->table, &err));
+    OZ_TRY(oz_match_create(&w->match, w->ckpt, &w->table, NULL, &err));
     return oz_match_check(w->match, weights, &err);
 }
 

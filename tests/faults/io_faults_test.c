@@ -17,7 +17,8 @@
 #include "faults/scenarios.h"
 #include "scratch.h"
 
-#define CALLS(X) X(read) X(pread) X(write) X(fsync) X(rename) X(open) X(mmap) X(pthread_create)
+#define CALLS(X) \
+    X(read) X(pread) X(write) X(pwrite) X(fsync) X(rename) X(open) X(mmap) X(pthread_create)
 
 enum call {
 #define X(name) CALL_##name,
@@ -79,6 +80,13 @@ ssize_t __wrap_write(int fd, const void *data, size_t bytes);
 ssize_t __wrap_write(int fd, const void *data, size_t bytes)
 {
     return spoil(CALL_write, &bytes) ? -1 : __real_write(fd, data, bytes);
+}
+
+ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
+{
+    return spoil(CALL_pwrite, &bytes) ? -1 : __real_pwrite(fd, data, bytes, at);
 }
 
 int __real_fsync(int fd);
@@ -189,6 +197,7 @@ static int errno_of(enum call c)
 {
     switch (c) {
     case CALL_write:
+    case CALL_pwrite:
     case CALL_fsync: return ENOSPC;
     case CALL_open: return EMFILE;
     case CALL_mmap: return ENOMEM;
@@ -214,7 +223,7 @@ static void every_call(void **state)
                                                       : 1 + at / (s->large ? 2 : 8)) {
                 fails(s, c, at, errno_of(c), want);
                 tried++;
-                if (c == CALL_read || c == CALL_pread || c == CALL_write) {
+                if (c == CALL_read || c == CALL_pread || c == CALL_write || c == CALL_pwrite) {
                     goes_on(s, c, at, SHORT, want);
                     goes_on(s, c, at, FAIL, want);
                 }

@@ -31,8 +31,9 @@ static void check(const struct settings *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const unsigned commands[] = {COMMAND_TOP,     COMMAND_GENERATE, COMMAND_INSPECT,
-                                        COMMAND_KERNELS, COMMAND_BENCH,    COMMAND_RANDOM_MODEL};
+    static const unsigned commands[] = {COMMAND_TOP,      COMMAND_GENERATE, COMMAND_INSPECT,
+                                        COMMAND_KERNELS,  COMMAND_BENCH,    COMMAND_RANDOM_MODEL,
+                                        COMMAND_QUANTIZE, COMMAND_PLAN};
     static char text[MAX_BYTES + 1];
     static char name[] = "ounce";
     static int quiet;
@@ -54,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         argv[argc++] = text + at;
     }
     struct settings s;
-    if (cli_options_parse(&s, commands[data[0] % 6], argc, argv) == OZ_OK) {
+    if (cli_options_parse(&s, commands[data[0] % 8], argc, argv) == OZ_OK) {
         check(&s);
     }
     cli_settings_free(&s);

@@ -99,7 +99,7 @@ static void build_tower(struct tower *w, const char *config, const char *weights
     ok(oz_qwen25_vl_find_prefix(w->ckpt, prefix, &err));
     ok(oz_arena_init_host(&w->host, "host", oz_qwen25_vl_host_bytes(&c), &err));
     ok(oz_qwen25_vl_build(&w->m, &c, &w->host, &w->table, prefix, &err));
-    ok(oz_match_create(&w->match, w->ckpt, &w->table, &err));
+    ok(oz_match_create(&w->match, w->ckpt, &w->table, NULL, &err));
     w->memory = (struct oz_arena){0};
 }
 

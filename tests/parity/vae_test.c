@@ -551,7 +551,7 @@ static struct model *load_bundled(struct oz_ckpt **ckpt)
     oz_json_free(json);
     struct model *m = build(&c, false);
     require(oz_ckpt_open(ckpt, folder, NULL, &err), &err);
-    require(oz_match_create(&match, *ckpt, &m->table, &err), &err);
+    require(oz_match_create(&match, *ckpt, &m->table, NULL, &err), &err);
     require(oz_match_check(match, folder, &err), &err);
     oz_arena_init_measure(&size, "planes");
     struct oz_load_args args = {.match = match, .dev = device, .model = &size};

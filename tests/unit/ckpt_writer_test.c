@@ -280,9 +280,40 @@ static void test_allocation_failures(void **state)
     }
 }
 
+/* Tensors side by side, in pieces, in any order: the same bytes as one after the other. */
+static void test_scattered(void **state)
+{
+    static const uint8_t values[2][12] = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+                                          {21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32}};
+    const struct oz_ckpt_spec specs[] = {
+        {.name = "b", .dtype = OZ_DTYPE_U8, .rank = 1, .shape = {12}},
+        {.name = "a", .dtype = OZ_DTYPE_F32, .rank = 1, .shape = {3}}};
+    const struct oz_ckpt_writer_options o = {.folder = folder, .stem = "model"};
+    struct oz_error err;
+    struct oz_ckpt_writer *w;
+    struct oz_ckpt *c;
+    assert_int_equal(oz_ckpt_writer_create(&w, &o, specs, 2, &err), OZ_OK);
+    assert_int_equal(oz_ckpt_writer_put_at(w, 0, 0, values[0], 5, &err), OZ_OK);
+    assert_int_equal(oz_ckpt_writer_put_at(w, 1, 0, values[1], 12, &err), OZ_OK);
+    assert_int_equal(oz_ckpt_writer_put_at(w, 0, 6, values[0] + 6, 6, &err),
+                     OZ_ERR_ARG); /* a gap */
+    assert_int_equal(oz_ckpt_writer_put_at(w, 0, 5, values[0], 8, &err), OZ_ERR_ARG);
+    assert_int_equal(oz_ckpt_writer_put_at(w, 2, 0, values[0], 1, &err), OZ_ERR_ARG);
+    assert_int_equal(oz_ckpt_writer_finish(w, &err), OZ_ERR_ARG);
+    assert_non_null(strstr(err.message, "Tensor b has 5 of its 12 bytes"));
+    assert_int_equal(oz_ckpt_writer_put_at(w, 0, 3, values[0] + 3, 9, &err), OZ_OK); /* again */
+    assert_int_equal(oz_ckpt_writer_finish(w, &err), OZ_OK);
+    oz_ckpt_writer_destroy(&w);
+    assert_int_equal(oz_ckpt_open(&c, folder, NULL, &err), OZ_OK);
+    assert_memory_equal(oz_ckpt_find(c, "b", NULL)->data, values[0], 12);
+    assert_memory_equal(oz_ckpt_find(c, "a", NULL)->data, values[1], 12);
+    oz_ckpt_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_scattered, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(test_one_file, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(test_shards, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(test_misuse, make_folder, drop_folder),

@@ -92,7 +92,7 @@ static void the_first_of_several_is_named(void **state)
     oz_match_destroy(&match);
     oz_ckpt_close(&ckpt);
     load_model_ok(oz_ckpt_open(&ckpt, scratch_path("m"), NULL, &err));
-    load_model_ok(oz_match_create(&match, ckpt, &table, &err));
+    load_model_ok(oz_match_create(&match, ckpt, &table, NULL, &err));
     for (int i = 0; i < 30; i++) {
         assert_int_equal(load_model_load(&l, devices[1 + i % 3], 0), OZ_ERR_FORMAT);
         assert_non_null(strstr(err.message, "at [300, 17]"));

@@ -158,7 +158,7 @@ static int start(void **state)
     ok(oz_layer_table_finish(&table, &err));
     oz_params_describe(&table);
     ok(oz_ckpt_open(&ckpt, scratch_path("m"), NULL, &err));
-    ok(oz_match_create(&match, ckpt, &table, &err));
+    ok(oz_match_create(&match, ckpt, &table, NULL, &err));
     ok(oz_match_check(match, "m", &err));
     return 0;
 }

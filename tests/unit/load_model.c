@@ -154,7 +154,7 @@ void load_model_open_model(void)
     load_model_ok(oz_layer_table_finish(&table, &err));
     oz_params_describe(&table);
     load_model_ok(oz_ckpt_open(&ckpt, scratch_path("m"), NULL, &err));
-    load_model_ok(oz_match_create(&match, ckpt, &table, &err));
+    load_model_ok(oz_match_create(&match, ckpt, &table, NULL, &err));
     load_model_ok(oz_match_check(match, "m", &err));
 }
 

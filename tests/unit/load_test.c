@@ -127,7 +127,7 @@ static void matched(void)
 {
     ok(oz_layer_table_finish(&table, &err));
     oz_params_describe(&table);
-    ok(oz_match_create(&match, ckpt, &table, &err));
+    ok(oz_match_create(&match, ckpt, &table, NULL, &err));
 }
 
 static void done(void)

@@ -180,7 +180,7 @@ static void table_against_the_real_checkpoint(void **state)
                          OZ_OK);
         assert_int_equal(oz_qwen25_vl_build(&m, &c, &host, &t, prefix, &err), OZ_OK);
         assert_int_equal(t.count, 4 * 12 + 2 + head);
-        assert_int_equal(oz_match_create(&match, ckpt, &t, &err), OZ_OK);
+        assert_int_equal(oz_match_create(&match, ckpt, &t, NULL, &err), OZ_OK);
         if (oz_match_check(match, "model", &err) != OZ_OK) {
             fail_msg("%s", err.message);
         }

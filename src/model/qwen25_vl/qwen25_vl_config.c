@@ -221,11 +221,11 @@ static enum oz_status read_text(struct oz_qwen25_vl_config *c, const struct sect
         "num_hidden_layers", "num_key_value_heads", "pad_token_id", "rms_norm_eps",               \
         "rope_parameters", "rope_scaling", "rope_theta", "sliding_window", "tie_word_embeddings", \
         "torch_dtype", "use_cache", "use_sliding_window", "vocab_size"
-#define ROOT_KEYS                                                                         \
-    "architectures", "chunk_size_feed_forward", "image_token_id", "is_encoder_decoder",   \
-        "output_hidden_states", "problem_type", "return_dict", "text_config",             \
-        "transformers_version", "video_token_id", "vision_config", "vision_end_token_id", \
-        "vision_start_token_id", "vision_token_id"
+#define ROOT_KEYS                                                                       \
+    "architectures", "chunk_size_feed_forward", "image_token_id", "is_encoder_decoder", \
+        "output_hidden_states", "problem_type", "quantization_config", "return_dict",   \
+        "text_config", "transformers_version", "video_token_id", "vision_config",       \
+        "vision_end_token_id", "vision_start_token_id", "vision_token_id"
 
 static void name_unknown_keys(const struct oz_json *root, const char *name,
                               const struct section *text)

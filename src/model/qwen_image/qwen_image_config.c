@@ -44,6 +44,7 @@ static void name_unknown_keys(const struct oz_json *json, const char *name)
         "guidance_embeds",
         "use_additional_t_cond",
         "pooled_projection_dim", /* dead in the reference too */
+        "quantization_config",   /* quant/dialect reads it */
     };
     oz_json_warn_unknown(json, known, sizeof known / sizeof *known, name);
 }

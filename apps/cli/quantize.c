@@ -1,0 +1,83 @@
+/* quantize.c: `ounce quantize`: the library writes a model whose weights are quantized. */
+#define OZ_UNSTABLE
+#include <ounce/ounce.h>
+
+#include "command.h"
+#include "interrupt.h"
+#include "messages.h"
+#include "model.h"
+#include "options.h"
+#include "progress.h"
+#include "text.h"
+
+static void fill(struct oz_quantize_options *options, const struct settings *s,
+                 const struct oz_engine_options *words, bool *verbose)
+{
+    oz_quantize_options_default(options);
+    options->model = words->model;
+    options->quantization = words->quantization;
+    options->quantization_config = words->quantization_config;
+    options->quantization_keys = words->quantization_keys;
+    options->quantization_key_count = words->quantization_key_count;
+    options->ignored_layers = words->ignored_layers;
+    options->ignored_layer_count = words->ignored_layer_count;
+    options->keep = words->keep;
+    options->allow_unmatched = words->allow_unmatched;
+    options->threads = words->threads;
+    options->max_header_bytes = words->max_header_bytes;
+    options->max_shard_bytes =
+        s->max_shard_bytes > INT64_MAX ? INT64_MAX : (int64_t)s->max_shard_bytes;
+    options->overwrite = s->overwrite;
+    options->log = cli_log;
+    options->log_ctx = verbose;
+}
+
+static enum oz_status write_model(const struct settings *s)
+{
+    struct oz_engine_options words;
+    struct oz_quantize_options options;
+    struct oz_error err;
+    struct progress progress;
+    struct text_list ignored = {0};
+    bool verbose = s->verbose;
+    double began_s = cli_seconds();
+    if (s->output == NULL || *s->output == '\0') {
+        return cli_fail(OZ_ERR_ARG, "Where to? --output FOLDER is missing.");
+    }
+    if (s->max_shard_bytes == 0) {
+        return cli_fail(OZ_ERR_ARG, "--max-shard-bytes must be 1 or more.");
+    }
+    cli_interrupt_catch();
+    cli_progress_init(&progress, s->quiet);
+    cli_model_options(&words, s, &ignored);
+    fill(&options, s, &words, &verbose);
+    options.progress = cli_progress;
+    options.progress_ctx = &progress;
+    enum oz_status status = oz_model_quantize(s->output, &options, &err);
+    cli_progress_end(&progress);
+    cli_model_options_free(&ignored);
+    if (status == OZ_ERR_CANCELLED) {
+        return cli_fail(status, "Interrupted; nothing was written to %s.", s->output);
+    }
+    if (status != OZ_OK) {
+        return cli_fail_with(&err);
+    }
+    (void)cli_printf("%s\n", s->output);
+    if (!s->quiet) {
+        cli_say("written in %.1f s", cli_seconds() - began_s);
+    }
+    return OZ_OK;
+}
+
+enum oz_status cli_quantize(int argc, char **argv)
+{
+    struct settings settings;
+    enum oz_status status = cli_options_parse(&settings, COMMAND_QUANTIZE, argc, argv);
+    if (status == OZ_OK && settings.help) {
+        cli_command_help(cli_command_of(COMMAND_QUANTIZE));
+    } else if (status == OZ_OK) {
+        status = write_model(&settings);
+    }
+    cli_settings_free(&settings);
+    return status;
+}

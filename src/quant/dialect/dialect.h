@@ -1,0 +1,131 @@
+/*
+ * quant/dialect/dialect.h: CONTRACT. How checkpoints of other toolchains hold quantized weights: which
+ * tensors, under which names, of which dtype and shape, are which planes of which codec. Both ways: a
+ * dialect lays out what is written, and finds what is to be read. It maps names, planes and packings;
+ * it computes nothing: where a maker stores something else than our plane, the move says which
+ * function of num/ makes one of the other.
+ */
+#ifndef OZ_QUANT_DIALECT_DIALECT_H
+#define OZ_QUANT_DIALECT_DIALECT_H
+
+#include <ounce/status.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "ckpt/table.h"
+#include "quant/assign.h"
+#include "quant/layer.h"
+#include "quant/scheme.h"
+
+/* From a file's tensor to a plane, and back. */
+enum oz_plane_move {
+    OZ_MOVE_BYTES,      /* the same bytes */
+    OZ_MOVE_WIDEN,      /* bf16 or f16 in the file, f32 in the plane: exact; only read */
+    OZ_MOVE_RECIPROCAL, /* NVFP4: the file has the factor, the plane 1 / it (oz_nvfp4_global_of) */
+};
+
+#define OZ_DIALECT_TENSORS 3 /* that hold one weight, at most */
+
+/* A tensor that holds a plane of a weight [rows, cols]. */
+struct oz_dialect_tensor {
+    enum oz_plane plane;
+    const char *suffix; /* behind the module's name and a dot: "weight_scale" */
+    enum oz_dtype dtype;
+    int32_t rank;
+    int64_t shape[2];
+    enum oz_plane_move move;
+};
+
+/* ---- compressed_tensors.c ---- */
+
+#define OZ_CT_METHOD "compressed_tensors"
+
+/*
+ * The tensors of a layer under a scheme, codes first. OZ_ERR_UNSUPPORTED, by the layer's name: the
+ * format does not hold the scheme (the list of those that it holds), its activations or its shape.
+ */
+OZ_MUST_USE enum oz_status oz_ct_layout(struct oz_dialect_tensor out[OZ_DIALECT_TENSORS],
+                                        int32_t *count, const struct oz_scheme *scheme,
+                                        const struct oz_layer *layer, struct oz_error *err);
+
+/*
+ * The value of "quantization_config" of a component whose assigned rows are written so; a member of an
+ * object that is indented by two. `ckpt` is the plain checkpoint: its other matrices are "ignore".
+ * any_prefix: for models of transformers, whose modules have other prefixes than the tensors in their
+ * files ("model.language_model.layers.0 ..." and "model.layers.0 ..."): names are expressions then that
+ * match both, and lm_head is ignored where the table has none.
+ */
+void oz_ct_config(struct oz_buf *out, const struct oz_assignment *assignment,
+                  const struct oz_ckpt *ckpt, bool any_prefix);
+
+/* ---- reading ---- */
+
+/* A weight that a file holds quantized: the tensor of each plane; NULL: it has none. */
+struct oz_stored_weight {
+    struct {
+        const struct oz_tensor_view *tensor; /* borrowed from the checkpoint */
+        int64_t index;                       /* of the tensor in the checkpoint */
+        enum oz_plane_move move;
+    } planes[OZ_PLANE_COUNT];
+};
+
+/* What a checkpoint holds quantized; memory is the arena's. All zero: nothing. */
+struct oz_stored {
+    const char *method;        /* as oz_assign_input.checkpoint_method; NULL: none declared */
+    struct oz_scheme *schemes; /* [rows]; codec NULL: plain. NULL: all are */
+    struct oz_stored_weight *weights; /* [rows] */
+    int32_t count;                    /* of rows that are quantized */
+};
+
+/*
+ * Looks for a component's quantization in its config ("quantization_config") and, for each row of the
+ * table, in the names, dtypes and shapes of the tensors; both must agree. `path` names the config in
+ * messages. Nothing declared: *out is all zero.
+ * OZ_ERR_UNSUPPORTED: a toolchain, format, or activations that this version does not read; OZ_ERR_FORMAT:
+ * a malformed config, or one that the tensors contradict; OZ_ERR_NOMEM.
+ */
+OZ_MUST_USE enum oz_status oz_stored_read(struct oz_stored *out, const struct oz_json *config,
+                                          const char *path, const struct oz_ckpt *ckpt,
+                                          const struct oz_layer_table *table,
+                                          struct oz_arena *arena, struct oz_error *err);
+
+/* Room in bytes that it takes in the arena. */
+size_t oz_stored_bytes(const struct oz_layer_table *table);
+
+/* For the dialects. The tensor of a layer's module with that suffix, or NULL. */
+const struct oz_tensor_view *oz_stored_find(const struct oz_ckpt *ckpt,
+                                            const struct oz_layer *layer, const char *suffix,
+                                            int64_t *index);
+/* A plane's tensor, if it has the dtype and shape that are wanted: else OZ_ERR_FORMAT. F32 may be BF16 or
+ * F16 in the file. */
+OZ_MUST_USE enum oz_status oz_stored_take(struct oz_stored_weight *weight,
+                                          const struct oz_ckpt *ckpt, const char *path,
+                                          const struct oz_layer *layer,
+                                          const struct oz_dialect_tensor *want,
+                                          struct oz_error *err);
+/* The scheme of that name, which exists, with those activations. */
+OZ_MUST_USE enum oz_status oz_stored_scheme(struct oz_scheme *out, const char *name,
+                                            enum oz_act_mode mode, struct oz_error *err);
+
+/* Of oz_stored_read: the rows of a compressed-tensors checkpoint; `q` is the quantization_config. */
+OZ_MUST_USE enum oz_status oz_ct_read(struct oz_stored *out, const struct oz_json *q,
+                                      const char *path, const struct oz_ckpt *ckpt,
+                                      const struct oz_layer_table *table, struct oz_error *err);
+
+/* Of oz_stored_read: the rows of an FP8 checkpoint in the form of DeepSeek, transformers and vLLM. */
+#define OZ_HF_FP8_METHOD "fp8"
+OZ_MUST_USE enum oz_status oz_hf_fp8_read(struct oz_stored *out, const struct oz_json *q,
+                                          const char *path, const struct oz_ckpt *ckpt,
+                                          const struct oz_layer_table *table, struct oz_error *err);
+
+/* Of oz_stored_read: the rows of a checkpoint of vLLM-Omni's methods, whose name is out->method. */
+bool oz_vllm_omni_reads(const char *method);
+OZ_MUST_USE enum oz_status oz_vllm_omni_read(struct oz_stored *out, const struct oz_json *q,
+                                             const char *path, const struct oz_ckpt *ckpt,
+                                             const struct oz_layer_table *table,
+                                             struct oz_error *err);
+
+#endif
