@@ -33,7 +33,8 @@ mxfp4 even / none|mxfp4|
 mxfp4_dualscale / none|mxfp4_dualscale|activation=none
 mxfp4_dualscale / same|mxfp4_dualscale|activation=mxfp4_dualscale
 nvfp4 / none|nvfp4|
-nvfp4 / nvfp4|nvfp4|activation=nvfp4'
+nvfp4 / nvfp4|nvfp4|activation=nvfp4
+nf4 / none|bitsandbytes|'
 
 draw() { # FOLDER [options...]
     mkdir -p "$work/$1"
