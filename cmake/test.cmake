@@ -52,6 +52,9 @@ function(oz_add_test name)
         set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77
             LABELS "${folder};tier_${tier};${arg_LABELS}"
             ENVIRONMENT "${OZ_TEST_ENVIRONMENT};OUNCE_CPU=${tier}")
+        if(OUNCE_SANITIZE AND tier STREQUAL "avxvnni") # as avx2: it has no kernels of its own yet
+            set_property(TEST ${test} APPEND PROPERTY LABELS long)
+        endif()
     endforeach()
 endfunction()
 
