@@ -161,8 +161,11 @@ static void put_component(struct oz_buf *b, const struct oz_plan *p, enum oz_com
     if (a->table != NULL && a->quantized > 0) {
         struct oz_arena memory = c->assign_memory; /* a copy: the line is given back */
         const char *line;
-        if (oz_assignment_summary(a, &memory, &line, NULL) == OZ_OK) {
+        enum oz_status status = oz_assignment_summary(a, &memory, &line, NULL);
+        if (status == OZ_OK) {
             oz_buf_printf(b, "  %s\n", line);
+        } else { /* a plan without the line would pass for a whole one */
+            b->status = status;
         }
     }
     for (int32_t i = 0; c->lora != NULL && i < c->lora->file_count; i++) {
