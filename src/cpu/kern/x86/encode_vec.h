@@ -446,121 +446,108 @@ OZ_ALWAYS void fp4_group(const stored *x, int64_t n, float factor, uint8_t *code
     }
 }
 
-/* A last group of n < 32 elements: what zeros in the missing places give. */
-static bool mx_tail(const stored *x, int64_t n, bool fp8, enum oz_exponent_rule rule,
-                    uint8_t *scale, uint8_t *codes)
+/* How groups of a row are coded. A constant where it is used, so that each codec gets a loop of its own. */
+struct grouping {
+    enum oz_dtype codes;        /* F8_E4M3 or F4 */
+    int64_t width;              /* elements of a group: MX or NV */
+    enum oz_exponent_rule rule; /* MX */
+    float global, inverse;      /* NV: the global factor, and 1 over it */
+};
+
+OZ_ALWAYS magnitude group_largest(const struct grouping *g, const stored *x)
+{
+    return g->width == MX ? largest_32(x) : largest_16(x);
+}
+
+/* Stores a group's scale; the factor of its elements. NV: oz_nvfp4_encode's, the inverse at hand. */
+OZ_ALWAYS float group_factor(const struct grouping *g, magnitude most, uint8_t *scale)
+{
+    if (g->width == MX) {
+        *scale = oz_mx_scale(g->codes, g->rule, value_of(most));
+        return oz_e8m0_inverse(*scale);
+    }
+    *scale = oz_f32_to_e4m3(g->global * (value_of(most) / OZ_E2M1_MAX));
+    float s = oz_e4m3_to_f32(*scale);
+    return s == 0 ? 0.0F : 1.0F / (s * g->inverse);
+}
+
+OZ_ALWAYS void group_codes(const struct grouping *g, const stored *x, float factor, uint8_t *codes)
+{
+    if (g->codes == OZ_DTYPE_F8_E4M3) {
+        mxfp8_group(x, factor, codes);
+    } else {
+        fp4_group(x, g->width, factor, codes);
+    }
+}
+
+/* A last group of n < width elements: what zeros in the missing places give. */
+OZ_ALWAYS bool group_tail(const struct grouping *g, const stored *x, int64_t n, uint8_t *scale,
+                          uint8_t *codes)
 {
     stored group[MX] = {0};
     uint8_t out[MX];
     memcpy(group, x, (size_t)n * sizeof *group);
-    magnitude most = largest_32(group);
-    *scale = oz_mx_scale(fp8 ? OZ_DTYPE_F8_E4M3 : OZ_DTYPE_F4, rule, value_of(most));
-    if (fp8) {
-        mxfp8_group(group, oz_e8m0_inverse(*scale), out);
-    } else {
-        fp4_group(group, MX, oz_e8m0_inverse(*scale), out);
-    }
-    memcpy(codes, out, (size_t)(fp8 ? n : (n + 1) / 2));
+    magnitude most = group_largest(g, group);
+    group_codes(g, group, group_factor(g, most, scale), out);
+    memcpy(codes, out, (size_t)(g->codes == OZ_DTYPE_F8_E4M3 ? n : (n + 1) / 2));
     return most < INFINITE;
 }
 
-OZ_ALWAYS bool mx_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
-                      enum oz_exponent_rule rule, bool fp8)
+OZ_ALWAYS bool group_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
+                         const struct grouping *g)
 {
     uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
     uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, row);
-    int64_t groups = w->cols / MX;
-    int64_t group_bytes = fp8 ? MX : MX / 2;
+    int64_t groups = w->cols / g->width;
+    int64_t left = w->cols % g->width;
+    int64_t group_bytes = g->codes == OZ_DTYPE_F8_E4M3 ? g->width : g->width / 2;
     magnitude most[GROUPS];
     float factors[GROUPS];
     for (int64_t g0 = 0; g0 < groups; g0 += GROUPS) {
         int64_t n = oz_min_count(GROUPS, groups - g0);
         magnitude all = 0;
-        for (int64_t g = 0; g < n; g++) {
-            most[g] = largest_32(x + (g0 + g) * MX);
-            all = most[g] > all ? most[g] : all;
+        for (int64_t i = 0; i < n; i++) {
+            most[i] = group_largest(g, x + (g0 + i) * g->width);
+            all = most[i] > all ? most[i] : all;
         }
         if (all >= INFINITE) {
             return false;
         }
-        for (int64_t g = 0; g < n; g++) {
-            uint8_t scale =
-                oz_mx_scale(fp8 ? OZ_DTYPE_F8_E4M3 : OZ_DTYPE_F4, rule, value_of(most[g]));
-            scales[g0 + g] = scale;
-            factors[g] = oz_e8m0_inverse(scale);
+        for (int64_t i = 0; i < n; i++) {
+            factors[i] = group_factor(g, most[i], &scales[g0 + i]);
         }
-        for (int64_t g = 0; g < n; g++) {
-            const stored *from = x + (g0 + g) * MX;
-            uint8_t *to = codes + (g0 + g) * group_bytes;
-            if (fp8) {
-                mxfp8_group(from, factors[g], to);
-            } else {
-                fp4_group(from, MX, factors[g], to);
-            }
+        for (int64_t i = 0; i < n; i++) {
+            group_codes(g, x + (g0 + i) * g->width, factors[i], codes + (g0 + i) * group_bytes);
         }
     }
-    return w->cols % MX == 0 || mx_tail(x + groups * MX, w->cols % MX, fp8, rule, scales + groups,
-                                        codes + groups * group_bytes);
+    return left == 0 || group_tail(g, x + groups * g->width, left, scales + groups,
+                                   codes + groups * group_bytes);
 }
 
 static bool mxfp8_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                       const struct oz_encode_state *state)
 {
-    return mx_row(w, slice, row, x, state->exponent_rule, true);
+    return group_row(
+        w, slice, row, x,
+        &(struct grouping){.codes = OZ_DTYPE_F8_E4M3, .width = MX, .rule = state->exponent_rule});
 }
 
 static bool mxfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                       const struct oz_encode_state *state)
 {
-    return mx_row(w, slice, row, x, state->exponent_rule, false);
-}
-
-/* Scale and factor of a group of 16: oz_nvfp4_encode's, the inverse of the global factor at hand. */
-OZ_ALWAYS float nv_factor(magnitude most, float global, float inverse, uint8_t *scale)
-{
-    *scale = oz_f32_to_e4m3(global * (value_of(most) / OZ_E2M1_MAX));
-    float s = oz_e4m3_to_f32(*scale);
-    return s == 0 ? 0.0F : 1.0F / (s * inverse);
+    return group_row(
+        w, slice, row, x,
+        &(struct grouping){.codes = OZ_DTYPE_F4, .width = MX, .rule = state->exponent_rule});
 }
 
 static bool nvfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                       const struct oz_encode_state *state)
 {
-    uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
-    uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, row);
     float global = oz_nvfp4_global(state->amax);
-    float inverse = 1.0F / global;
-    int64_t groups = w->cols / NV;
-    magnitude most[GROUPS];
-    float factors[GROUPS];
-    for (int64_t g0 = 0; g0 < groups; g0 += GROUPS) {
-        int64_t n = oz_min_count(GROUPS, groups - g0);
-        magnitude all = 0;
-        for (int64_t g = 0; g < n; g++) {
-            most[g] = largest_16(x + (g0 + g) * NV);
-            all = most[g] > all ? most[g] : all;
-        }
-        if (all >= INFINITE) {
-            return false;
-        }
-        for (int64_t g = 0; g < n; g++) {
-            factors[g] = nv_factor(most[g], global, inverse, &scales[g0 + g]);
-        }
-        for (int64_t g = 0; g < n; g++) {
-            fp4_group(x + (g0 + g) * NV, NV, factors[g], codes + (g0 + g) * NV / 2);
-        }
-    }
-    int64_t left = w->cols % NV;
-    if (left > 0) {
-        stored group[NV] = {0};
-        uint8_t out[NV / 2];
-        memcpy(group, x + groups * NV, (size_t)left * sizeof *group);
-        magnitude last = largest_16(group);
-        fp4_group(group, NV, nv_factor(last, global, inverse, &scales[groups]), out);
-        memcpy(codes + groups * NV / 2, out, (size_t)(left + 1) / 2);
-        return last < INFINITE;
-    }
-    return true;
+    return group_row(
+        w, slice, row, x,
+        &(struct grouping){
+            .codes = OZ_DTYPE_F4, .width = NV, .global = global, .inverse = 1.0F / global});
 }
 
 ROWS(encode_fp8_tensor, tensor_row)
