@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/names.h"
 #include "pipe/find.h"
 #include "pipe/quantize.h"
@@ -295,24 +296,6 @@ enum oz_status oz_engine_info(const struct oz_engine *engine, struct oz_model_in
     return tell(info, &full, sizeof full, "model info", err);
 }
 
-/* The process's largest resident set, in bytes; 0 where the system does not say. */
-static int64_t peak_resident_bytes(void)
-{
-    char line[256];
-    long long kib = 0;
-    FILE *f = fopen("/proc/self/status", "re");
-    if (f == NULL) {
-        return 0;
-    }
-    while (fgets(line, sizeof line, f) != NULL) {
-        if (strncmp(line, "VmHWM:", 6) == 0) {
-            kib = strtoll(line + 6, NULL, 10);
-        }
-    }
-    (void)fclose(f);
-    return kib * 1024;
-}
-
 enum oz_status oz_engine_stats(const struct oz_engine *engine, struct oz_stats *stats,
                                struct oz_error *err)
 {
@@ -320,6 +303,7 @@ enum oz_status oz_engine_stats(const struct oz_engine *engine, struct oz_stats *
     pthread_mutex_lock(&e->lock);
     struct oz_stats full = e->stats;
     pthread_mutex_unlock(&e->lock);
-    full.peak_resident_bytes = peak_resident_bytes();
+    int64_t peak = oz_memory_peak("");
+    full.peak_resident_bytes = peak > 0 ? peak : 0;
     return tell(stats, &full, sizeof full, "stats", err);
 }

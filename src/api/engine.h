@@ -51,6 +51,12 @@ OZ_MUST_USE enum oz_status oz_api_engine_options(struct oz_engine_options *out,
                                                  const struct oz_engine_options *options,
                                                  struct oz_error *err);
 
+struct oz_task;
+
+/* Request i of a caller's array of versioned structs, as it stands: nothing is resolved. */
+OZ_MUST_USE enum oz_status oz_api_read_task(const struct oz_image_request *requests, int32_t i,
+                                            struct oz_task *task, struct oz_error *err);
+
 /* Names in a file may hold control characters, which a terminal would obey: they become '?'. JSON
  * escapes them. */
 struct oz_buf;

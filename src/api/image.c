@@ -155,9 +155,8 @@ enum oz_status oz_image_tile(struct oz_image **out, struct oz_image *const *imag
 
 /* ---- generating ---- */
 
-/* Element i of a caller's array of versioned structs. */
-static enum oz_status read_request(const struct oz_image_request *requests, int32_t i,
-                                   struct oz_task *task, struct oz_error *err)
+enum oz_status oz_api_read_task(const struct oz_image_request *requests, int32_t i,
+                                struct oz_task *task, struct oz_error *err)
 {
     struct oz_image_request request = {0};
     size_t stride;
@@ -183,7 +182,7 @@ static enum oz_status resolve(const struct oz_engine *engine,
     }
     for (int32_t i = 0; i < count; i++) {
         struct oz_task task;
-        OZ_TRY(read_request(requests, i, &task, err));
+        OZ_TRY(oz_api_read_task(requests, i, &task, err));
         OZ_TRY(oz_task_resolve(&task, engine->pipeline, count > 1 ? i + 1 : 0, err));
         if (tasks != NULL) {
             tasks[i] = task;

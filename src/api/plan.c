@@ -83,20 +83,11 @@ static enum oz_status read_tasks(struct job *job, struct oz_error *err)
     if (job->tasks == NULL) {
         return OZ_FAIL_NOMEM(err, "the plan");
     }
-    const char *at = (const char *)o->requests;
+    for (int32_t i = 0; i < o->request_count; i++) {
+        OZ_TRY(oz_api_read_task(o->requests, i, &job->tasks[i], err));
+    }
     for (int32_t i = 0; i < job->task_count; i++) {
-        struct oz_image_request r = {0};
-        if (o->request_count > 0) {
-            OZ_TRY(oz_api_copy_options(&r, sizeof r, at + (size_t)i * o->requests[0].struct_size,
-                                       "image request", err));
-        }
-        job->tasks[i] = (struct oz_task){.prompt = r.prompt != NULL ? r.prompt : prompt,
-                                         .negative_prompt = r.negative_prompt,
-                                         .width = r.width,
-                                         .height = r.height,
-                                         .steps = r.num_inference_steps,
-                                         .scale = r.true_cfg_scale,
-                                         .seed = r.seed};
+        job->tasks[i].prompt = job->tasks[i].prompt != NULL ? job->tasks[i].prompt : prompt;
     }
     return OZ_OK;
 }

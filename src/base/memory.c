@@ -128,8 +128,18 @@ void oz_memory_read(const char *root, int64_t *available_bytes, int64_t *total_b
     apply_groups(root, &v1, available_bytes, total_bytes);
 }
 
+static int64_t status_bytes(const char *root, const char *word)
+{
+    int64_t kib = read_number(root, "/proc/self", "status", word);
+    return kib >= 0 && kib <= INT64_MAX / 1024 ? kib * 1024 : -1;
+}
+
 int64_t oz_memory_anonymous(const char *root)
 {
-    int64_t kib = read_number(root, "/proc/self", "status", "RssAnon");
-    return kib >= 0 && kib <= INT64_MAX / 1024 ? kib * 1024 : -1;
+    return status_bytes(root, "RssAnon");
+}
+
+int64_t oz_memory_peak(const char *root)
+{
+    return status_bytes(root, "VmHWM");
 }

@@ -16,4 +16,7 @@ void oz_memory_read(const char *root, int64_t *available_bytes, int64_t *total_b
  * above. */
 int64_t oz_memory_anonymous(const char *root);
 
+/* The largest resident set that this process has had, in bytes; -1: unknown. `root` as above. */
+int64_t oz_memory_peak(const char *root);
+
 #endif

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,37 +9,19 @@
 #include "base/error.h"
 #include "ckpt/container.h"
 
-static _Atomic(oz_ckpt_pread_fn) pread_fn = pread;
-
-void oz_ckpt_set_pread(oz_ckpt_pread_fn fn)
-{
-    atomic_store(&pread_fn, fn != NULL ? fn : pread);
-}
-
 enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
                             int64_t offset, int64_t bytes, void *dst, struct oz_error *err)
 {
     const struct oz_ckpt_file *f = &ckpt->files[t->file];
-    oz_ckpt_pread_fn read_at = atomic_load_explicit(&pread_fn, memory_order_relaxed);
     if (offset < 0 || bytes < 0 || bytes > t->bytes - offset) {
         return OZ_FAIL(err, OZ_ERR_ARG,
                        "Tensor %s has %" PRId64 " bytes; %" PRId64 " from %" PRId64
                        " were asked for.",
                        t->name, t->bytes, bytes, offset);
     }
-    uint8_t *to = dst;
-    while (bytes > 0) {
-        ssize_t n = read_at(f->fd, to, (size_t)bytes, (off_t)(t->file_offset + offset));
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return OZ_FAIL(err, OZ_ERR_IO, "Cannot read tensor %s from %s: %s.", t->name, f->path,
-                           n < 0 ? strerror(errno) : "the file has become shorter");
-        }
-        to += n;
-        offset += n;
-        bytes -= n;
+    if (!oz_file_pread(f->fd, dst, bytes, t->file_offset + offset)) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot read tensor %s from %s: %s.", t->name, f->path,
+                       errno != 0 ? strerror(errno) : "the file has become shorter");
     }
     return OZ_OK;
 }

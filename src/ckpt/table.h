@@ -104,10 +104,6 @@ OZ_MUST_USE enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct
 /* Says that bytes of a file will be read soon: the system may fetch them meanwhile. */
 void oz_ckpt_advise(const struct oz_ckpt *ckpt, int32_t file, int64_t offset, int64_t bytes);
 
-/* Tests: what oz_ckpt_read calls in the place of pread (NULL: pread), from any thread. */
-typedef ssize_t (*oz_ckpt_pread_fn)(int fd, void *dst, size_t bytes, off_t offset);
-void oz_ckpt_set_pread(oz_ckpt_pread_fn fn);
-
 /* OZ_ERR_IO when a file is not what was opened any more: shorter, longer, written to, or unreadable
  * in a place that was read through `data`. Whoever has read through `data` asks before the result is
  * used. */

@@ -9,11 +9,11 @@
 #include "test.h"
 
 #include <malloc.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/pool.h"
 #include "ckpt/writer.h"
 #include "dev/ops.h"
@@ -21,6 +21,7 @@
 #include "load/load.h"
 #include "num/float.h"
 #include "ops/param.h"
+#include "sampler.h"
 #include "scratch.h"
 
 #define MIB (INT64_C(1) << 20)
@@ -188,39 +189,6 @@ static struct oz_assignment assign(const char *codec, bool fused)
 
 /* ---- memory ---- */
 
-/* A line of /proc/self/status in bytes. */
-static int64_t status_bytes(const char *name)
-{
-    char line[256];
-    int64_t bytes = -1;
-    FILE *f = fopen("/proc/self/status", "re");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        if (strncmp(line, name, strlen(name)) == 0) {
-            bytes = strtoll(line + strlen(name) + 1, NULL, 10) * 1024;
-        }
-    }
-    if (f != NULL) {
-        (void)fclose(f);
-    }
-    return bytes;
-}
-
-struct sampler {
-    atomic_bool stop;
-    int64_t peak;
-};
-
-static void *sample(void *ctx)
-{
-    struct sampler *s = ctx;
-    while (!atomic_load(&s->stop)) {
-        int64_t now = status_bytes("RssAnon");
-        s->peak = now > s->peak ? now : s->peak;
-        (void)nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
-    }
-    return NULL;
-}
-
 static void peak_is_as_predicted(const char *codec, bool fused, const struct oz_lora *lora)
 {
     struct oz_assignment assignment = assign(codec, fused);
@@ -228,8 +196,7 @@ static void peak_is_as_predicted(const char *codec, bool fused, const struct oz_
     struct oz_load_schedule schedule;
     struct oz_arena measure;
     struct oz_arena model;
-    struct sampler sampler = {.peak = 0};
-    pthread_t thread;
+    struct sampler sampler;
     oz_arena_init_measure(&measure, "model");
     struct oz_load_args args = {.match = match,
                                 .dev = dev,
@@ -244,13 +211,10 @@ static void peak_is_as_predicted(const char *codec, bool fused, const struct oz_
     ok(oz_arena_init_host(&model, "model", measure.used_bytes, &err));
     args.model = &model;
     args.stats = &stats;
-    int64_t before = status_bytes("RssAnon");
-    assert_int_equal(pthread_create(&thread, NULL, sample, &sampler), 0);
+    int64_t before = oz_memory_anonymous("");
+    sampler_start(&sampler);
     ok(oz_load_component(&args, &err));
-    int64_t after = status_bytes("RssAnon");
-    atomic_store(&sampler.stop, true);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    int64_t peak = (sampler.peak > after ? sampler.peak : after) - before;
+    int64_t peak = sampler_stop(&sampler) - before;
     int64_t allowed = predicted / 20 + 8 * MIB;
     print_message("%s%s: anonymous peak %.1f MiB, predicted %.1f (arena %.1f, staging %.1f); read "
                   "%.1f MiB, of which %.1f again\n",

@@ -6,9 +6,6 @@
 #include "test.h"
 
 #include <malloc.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <time.h>
 
 #include "base/alloc.h"
 #include "base/memory.h"
@@ -18,6 +15,7 @@
 #include "plan/describe.h"
 #include "plan/fit.h"
 #include "plan/plan.h"
+#include "sampler.h"
 #include "scratch.h"
 
 #define MIB (INT64_C(1) << 20)
@@ -84,37 +82,6 @@ static void make_plan(struct oz_plan *plan, struct oz_pipeline *p, const struct 
 }
 
 /* ---- memory ---- */
-
-struct sampler {
-    atomic_bool stop;
-    int64_t peak;
-    pthread_t thread;
-};
-
-static void *sample(void *ctx)
-{
-    struct sampler *s = ctx;
-    while (!atomic_load(&s->stop)) {
-        int64_t now = oz_memory_anonymous("");
-        s->peak = now > s->peak ? now : s->peak;
-        (void)nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
-    }
-    return NULL;
-}
-
-static void sampler_start(struct sampler *s)
-{
-    *s = (struct sampler){.peak = 0};
-    assert_int_equal(pthread_create(&s->thread, NULL, sample, s), 0);
-}
-
-static int64_t sampler_stop(struct sampler *s)
-{
-    int64_t now = oz_memory_anonymous("");
-    atomic_store(&s->stop, true);
-    assert_int_equal(pthread_join(s->thread, NULL), 0);
-    return s->peak > now ? s->peak : now;
-}
 
 static void near(const char *what, const char *config, int64_t peak, int64_t predicted)
 {
