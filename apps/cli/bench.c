@@ -263,19 +263,10 @@ static enum oz_status bench_model(const struct settings *s, struct progress *pro
     return status;
 }
 
-enum oz_status cli_bench(int argc, char **argv)
+enum oz_status cli_bench(const struct settings *s)
 {
-    struct settings settings;
     struct progress progress;
-    enum oz_status status = cli_options_parse(&settings, COMMAND_BENCH, argc, argv);
-    if (status == OZ_OK && settings.help) {
-        cli_command_help(cli_command_of(COMMAND_BENCH));
-    } else if (status == OZ_OK) {
-        cli_interrupt_catch();
-        cli_progress_init(&progress, settings.quiet);
-        status = settings.kernels ? bench_kernels(&settings, &progress)
-                                  : bench_model(&settings, &progress);
-    }
-    cli_settings_free(&settings);
-    return status;
+    cli_interrupt_catch();
+    cli_progress_init(&progress, s->quiet);
+    return s->kernels ? bench_kernels(s, &progress) : bench_model(s, &progress);
 }

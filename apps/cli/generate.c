@@ -263,20 +263,12 @@ static void job_free(struct job *job)
     cli_model_options_free(&job->ignored);
 }
 
-enum oz_status cli_generate(int argc, char **argv)
+enum oz_status cli_generate(const struct settings *s)
 {
-    struct settings settings;
-    enum oz_status status = cli_options_parse(&settings, COMMAND_GENERATE, argc, argv);
-    if (status == OZ_OK && settings.help) {
-        cli_command_help(cli_command_of(COMMAND_GENERATE));
-    } else if (status == OZ_OK) {
-        struct job job = {
-            .settings = &settings, .verbose = settings.verbose, .began_s = cli_seconds()};
-        cli_interrupt_catch();
-        cli_progress_init(&job.progress, settings.quiet);
-        status = job_run(&job);
-        job_free(&job);
-    }
-    cli_settings_free(&settings);
+    struct job job = {.settings = s, .verbose = s->verbose, .began_s = cli_seconds()};
+    cli_interrupt_catch();
+    cli_progress_init(&job.progress, s->quiet);
+    enum oz_status status = job_run(&job);
+    job_free(&job);
     return status;
 }

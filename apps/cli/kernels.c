@@ -5,20 +5,13 @@
 #include "messages.h"
 #include "options.h"
 
-enum oz_status cli_kernels(int argc, char **argv)
+enum oz_status cli_kernels(const struct settings *s)
 {
-    struct settings settings;
-    enum oz_status status = cli_options_parse(&settings, COMMAND_KERNELS, argc, argv);
-    if (status == OZ_OK && settings.help) {
-        cli_command_help(cli_command_of(COMMAND_KERNELS));
-    } else if (status == OZ_OK && settings.model != NULL) {
-        status = cli_fail(OZ_ERR_ARG, "`ounce kernels` takes no argument, but there is '%s'.",
-                          settings.model);
-    } else if (status == OZ_OK) {
-        struct oz_error err;
-        status = oz_kernels_describe(settings.device, settings.json, cli_write, NULL, &err);
-        status = cli_print_done(status, &err);
+    struct oz_error err;
+    if (s->model != NULL) {
+        return cli_fail(OZ_ERR_ARG, "`ounce kernels` takes no argument, but there is '%s'.",
+                        s->model);
     }
-    cli_settings_free(&settings);
-    return status;
+    enum oz_status status = oz_kernels_describe(s->device, s->json, cli_write, NULL, &err);
+    return cli_print_done(status, &err);
 }

@@ -110,7 +110,7 @@ static const struct command commands[] = {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-const struct command *cli_command_named(const char *name)
+static const struct command *command_named(const char *name)
 {
     for (size_t i = 0; i < COMMANDS; i++) {
         if (strcmp(commands[i].name, name) == 0) {
@@ -130,7 +130,7 @@ const struct command *cli_command_of(unsigned bit)
     return NULL;
 }
 
-void cli_command_help(const struct command *command)
+static void command_help(const struct command *command)
 {
     (void)cli_printf("ounce %s: %s\n\nUsage: ounce %s\n\n%s\nOptions:\n", command->name,
                      command->summary, command->usage, command->more);
@@ -179,12 +179,26 @@ static enum oz_status help(int argc, char **argv)
     if (argc > 2) {
         return cli_fail(OZ_ERR_ARG, "`ounce help` takes one command.");
     }
-    const struct command *command = cli_command_named(argv[1]);
+    const struct command *command = command_named(argv[1]);
     if (command == NULL) {
         return fail_command(argv[1]);
     }
-    cli_command_help(command);
+    command_help(command);
     return OZ_OK;
+}
+
+/* argv[0] is the command's name. */
+static enum oz_status run(const struct command *command, int argc, char **argv)
+{
+    struct settings settings;
+    enum oz_status status = cli_options_parse(&settings, command->bit, argc, argv);
+    if (status == OZ_OK && settings.help) {
+        command_help(command);
+    } else if (status == OZ_OK) {
+        status = command->run(&settings);
+    }
+    cli_settings_free(&settings);
+    return status;
 }
 
 /* The program's own options, given instead of a command. */
@@ -207,9 +221,9 @@ int main(int argc, char **argv)
 {
     cli_streams_init();
     enum oz_status status;
-    const struct command *command = argc > 1 ? cli_command_named(argv[1]) : NULL;
+    const struct command *command = argc > 1 ? command_named(argv[1]) : NULL;
     if (command != NULL) {
-        status = command->run(argc - 1, argv + 1);
+        status = run(command, argc - 1, argv + 1);
     } else if (argc > 1 && strcmp(argv[1], "help") == 0) {
         status = help(argc - 1, argv + 1);
     } else if (argc > 1 && argv[1][0] != '-') {

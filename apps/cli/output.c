@@ -156,3 +156,12 @@ bool cli_output_collides(const struct output *a, const struct output *b)
     }
     return found;
 }
+
+enum oz_status cli_output_written(const char *folder, bool quiet, double began_s)
+{
+    (void)cli_printf("%s\n", folder);
+    if (!quiet) {
+        cli_say("written in %.1f s", cli_seconds() - began_s);
+    }
+    return OZ_OK;
+}

@@ -32,6 +32,9 @@ void cli_output_close(struct output *output);
 /* The path of one file, index from 0. free() */
 char *cli_output_path(const struct output *output, int64_t index);
 
+/* Says that a folder has been written: its path on stdout, and the time since began_s. OZ_OK. */
+enum oz_status cli_output_written(const char *folder, bool quiet, double began_s);
+
 /* Would a file of one be a file of the other? */
 bool cli_output_collides(const struct output *a, const struct output *b);
 

@@ -81,7 +81,7 @@ static struct oz_image_request *make_requests(const struct settings *s, int32_t 
     return requests;
 }
 
-static enum oz_status plan(const struct settings *s)
+enum oz_status cli_plan(const struct settings *s)
 {
     struct oz_engine_options engine;
     struct oz_plan_options options;
@@ -104,18 +104,5 @@ static enum oz_status plan(const struct settings *s)
     status = cli_print_done(status, &err);
     free(requests);
     cli_model_options_free(&ignored);
-    return status;
-}
-
-enum oz_status cli_plan(int argc, char **argv)
-{
-    struct settings settings;
-    enum oz_status status = cli_options_parse(&settings, COMMAND_PLAN, argc, argv);
-    if (status == OZ_OK && settings.help) {
-        cli_command_help(cli_command_of(COMMAND_PLAN));
-    } else if (status == OZ_OK) {
-        status = plan(&settings);
-    }
-    cli_settings_free(&settings);
     return status;
 }

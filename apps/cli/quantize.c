@@ -7,6 +7,7 @@
 #include "messages.h"
 #include "model.h"
 #include "options.h"
+#include "output.h"
 #include "progress.h"
 #include "text.h"
 
@@ -32,7 +33,7 @@ static void fill(struct oz_quantize_options *options, const struct settings *s,
     options->log_ctx = verbose;
 }
 
-static enum oz_status write_model(const struct settings *s)
+enum oz_status cli_quantize(const struct settings *s)
 {
     struct oz_engine_options words;
     struct oz_quantize_options options;
@@ -59,25 +60,5 @@ static enum oz_status write_model(const struct settings *s)
     if (status == OZ_ERR_CANCELLED) {
         return cli_fail(status, "Interrupted; nothing was written to %s.", s->output);
     }
-    if (status != OZ_OK) {
-        return cli_fail_with(&err);
-    }
-    (void)cli_printf("%s\n", s->output);
-    if (!s->quiet) {
-        cli_say("written in %.1f s", cli_seconds() - began_s);
-    }
-    return OZ_OK;
-}
-
-enum oz_status cli_quantize(int argc, char **argv)
-{
-    struct settings settings;
-    enum oz_status status = cli_options_parse(&settings, COMMAND_QUANTIZE, argc, argv);
-    if (status == OZ_OK && settings.help) {
-        cli_command_help(cli_command_of(COMMAND_QUANTIZE));
-    } else if (status == OZ_OK) {
-        status = write_model(&settings);
-    }
-    cli_settings_free(&settings);
-    return status;
+    return status == OZ_OK ? cli_output_written(s->output, s->quiet, began_s) : cli_fail_with(&err);
 }

@@ -6,10 +6,11 @@
 #include "interrupt.h"
 #include "messages.h"
 #include "options.h"
+#include "output.h"
 #include "progress.h"
 #include "text.h"
 
-static enum oz_status write_model(const struct settings *s)
+enum oz_status cli_random_model(const struct settings *s)
 {
     struct oz_random_options options;
     struct oz_error err;
@@ -41,25 +42,5 @@ static enum oz_status write_model(const struct settings *s)
     if (status == OZ_ERR_CANCELLED) {
         return cli_fail(status, "Interrupted; what is in %s is no model yet.", s->output);
     }
-    if (status != OZ_OK) {
-        return cli_fail_with(&err);
-    }
-    (void)cli_printf("%s\n", s->output);
-    if (!s->quiet) {
-        cli_say("written in %.1f s", cli_seconds() - began_s);
-    }
-    return OZ_OK;
-}
-
-enum oz_status cli_random_model(int argc, char **argv)
-{
-    struct settings settings;
-    enum oz_status status = cli_options_parse(&settings, COMMAND_RANDOM_MODEL, argc, argv);
-    if (status == OZ_OK && settings.help) {
-        cli_command_help(cli_command_of(COMMAND_RANDOM_MODEL));
-    } else if (status == OZ_OK) {
-        status = write_model(&settings);
-    }
-    cli_settings_free(&settings);
-    return status;
+    return status == OZ_OK ? cli_output_written(s->output, s->quiet, began_s) : cli_fail_with(&err);
 }
