@@ -9,8 +9,8 @@
 #include <ounce/ounce.h>
 
 #include "base/alloc.h"
-#include "base/json.h"
 #include "base/pool.h"
+#include "cases.h"
 #include "ckpt/table.h"
 #include "cpu/kernel.h"
 #include "ops/param.h"
@@ -29,13 +29,6 @@ static const char *const loras[2] = {GOLDEN "kohya.safetensors:0.0625",
 
 static struct oz_pool *pool;
 static struct oz_ckpt *golden, *reference;
-
-static void require(enum oz_status status, const struct oz_error *err)
-{
-    if (status != OZ_OK) {
-        fail_msg("%s (%s:%d)", err->message, err->file, err->line);
-    }
-}
 
 static int setup(void **state)
 {
@@ -121,29 +114,16 @@ static int stop_after_a_step(void *ctx, const struct oz_progress *p)
 static double first_prediction(const struct oz_pipeline *p)
 {
     struct oz_error err;
-    struct oz_json *json;
     struct oz_run_stats stats;
-    const char *text = oz_ckpt_metadata(reference, "cases");
+    struct reference_case cases[CASES];
     double worst = 0;
     float *picture;
-    require(oz_json_parse(&json, text, strlen(text), "cases", &err), &err);
-    const struct oz_json *c = oz_json_at(json, 0);
-    struct oz_task task = {
-        .prompt = oz_json_string(oz_json_get(c, "prompt"), ""),
-        .negative_prompt = " ",
-        .width = (int32_t)oz_json_integer(oz_json_get(c, "width"), 0),
-        .height = (int32_t)oz_json_integer(oz_json_get(c, "height"), 0),
-        .steps = (int32_t)oz_json_integer(oz_json_get(c, "steps"), 0),
-        .scale = oz_json_number(oz_json_get(c, "true_cfg_scale"), 0),
-        .seed = (uint64_t)oz_json_integer(oz_json_get(c, "seed"), 0),
-    };
-    require(oz_task_resolve(&task, p, 0, &err), &err);
+    read_cases(reference, p, cases);
     const struct oz_run_hooks hooks = {.batch = {.prediction = on_prediction, .ctx = &worst}};
     const struct oz_run run = {
         .pipeline = p, .max_batch = 1, .hooks = &hooks, .progress = stop_after_a_step};
-    enum oz_status status = oz_run_generate(&run, &task, 1, &picture, &stats, &err);
+    enum oz_status status = oz_run_generate(&run, &cases[0].task, 1, &picture, &stats, &err);
     assert_int_equal(status, OZ_ERR_CANCELLED);
-    oz_json_free(json);
     return worst;
 }
 

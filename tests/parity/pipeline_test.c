@@ -8,8 +8,8 @@
 #include <math.h>
 
 #include "base/alloc.h"
-#include "base/json.h"
 #include "base/pool.h"
+#include "cases.h"
 #include "ckpt/table.h"
 #include "ops/ops.h"
 #include "pipe/find.h"
@@ -21,17 +21,10 @@
 #define LATENTS_BOUND 1e-4
 #define PICTURE_DB 100.0
 
-#define CASES 3
-
 /* How far a case is from the reference: maximum absolute errors. */
 struct distance {
     double embeds, prediction, latents, picture_db;
     int bytes; /* of rounded pictures */
-};
-
-struct reference_case {
-    char prompt[64];
-    struct oz_task task;
 };
 
 static struct oz_pool *pool;
@@ -39,41 +32,6 @@ static struct oz_device *device;
 static struct oz_pipeline *pipeline;
 static struct oz_ckpt *reference;
 static struct reference_case cases[CASES];
-
-static void require(enum oz_status status, const struct oz_error *err)
-{
-    if (status != OZ_OK) {
-        fail_msg("%s (%s:%d)", err->message, err->file, err->line);
-    }
-}
-
-/* The cases are listed in the file's own metadata. */
-static void read_cases(void)
-{
-    struct oz_error err;
-    struct oz_json *json;
-    const char *text = oz_ckpt_metadata(reference, "cases");
-    assert_non_null(text);
-    require(oz_json_parse(&json, text, strlen(text), "cases", &err), &err);
-    assert_int_equal(oz_json_count(json), CASES);
-    for (size_t i = 0; i < CASES; i++) {
-        const struct oz_json *c = oz_json_at(json, i);
-        struct reference_case *r = &cases[i];
-        (void)snprintf(r->prompt, sizeof r->prompt, "%s",
-                       oz_json_string(oz_json_get(c, "prompt"), ""));
-        r->task = (struct oz_task){
-            .prompt = r->prompt,
-            .negative_prompt = " ",
-            .width = (int32_t)oz_json_integer(oz_json_get(c, "width"), 0),
-            .height = (int32_t)oz_json_integer(oz_json_get(c, "height"), 0),
-            .steps = (int32_t)oz_json_integer(oz_json_get(c, "steps"), 0),
-            .scale = oz_json_number(oz_json_get(c, "true_cfg_scale"), 0),
-            .seed = (uint64_t)oz_json_integer(oz_json_get(c, "seed"), 0),
-        };
-        require(oz_task_resolve(&r->task, pipeline, 0, &err), &err);
-    }
-    oz_json_free(json);
-}
 
 static void open_pipeline(struct oz_device *dev, struct oz_pipeline **p)
 {
@@ -93,7 +51,7 @@ static int setup(void **state)
     open_pipeline(device, &pipeline);
     require(oz_ckpt_open(&reference, OZ_TEST_DIR "/parity/reference.safetensors", NULL, &err),
             &err);
-    read_cases();
+    read_cases(reference, pipeline, cases);
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/pool.h"
+#include "cases.h"
 #include "ckpt/table.h"
 #include "ops/ops.h"
 #include "ops/param.h"
@@ -19,7 +20,6 @@
 #include "pipe/generate.h"
 
 #define STEPS 5
-#define CASES 3
 
 /* A row of the table, as the emulation names it. */
 struct scheme {
@@ -53,40 +53,7 @@ static struct oz_device *device;
 static struct oz_pipeline *pipeline;
 static struct oz_ckpt *reference;
 static struct oz_json *golden;
-static struct oz_task tasks[CASES];
-static char prompts[CASES][64];
-
-static void require(enum oz_status status, const struct oz_error *err)
-{
-    if (status != OZ_OK) {
-        fail_msg("%s (%s:%d)", err->message, err->file, err->line);
-    }
-}
-
-static void read_cases(void)
-{
-    struct oz_error err;
-    struct oz_json *json;
-    const char *text = oz_ckpt_metadata(reference, "cases");
-    assert_non_null(text);
-    require(oz_json_parse(&json, text, strlen(text), "cases", &err), &err);
-    for (size_t i = 0; i < CASES; i++) {
-        const struct oz_json *c = oz_json_at(json, i);
-        (void)snprintf(prompts[i], sizeof prompts[i], "%s",
-                       oz_json_string(oz_json_get(c, "prompt"), ""));
-        tasks[i] = (struct oz_task){
-            .prompt = prompts[i],
-            .negative_prompt = " ",
-            .width = (int32_t)oz_json_integer(oz_json_get(c, "width"), 0),
-            .height = (int32_t)oz_json_integer(oz_json_get(c, "height"), 0),
-            .steps = (int32_t)oz_json_integer(oz_json_get(c, "steps"), 0),
-            .scale = oz_json_number(oz_json_get(c, "true_cfg_scale"), 0),
-            .seed = (uint64_t)oz_json_integer(oz_json_get(c, "seed"), 0),
-        };
-        require(oz_task_resolve(&tasks[i], pipeline, 0, &err), &err);
-    }
-    oz_json_free(json);
-}
+static struct reference_case cases[CASES];
 
 static int setup(void **state)
 {
@@ -103,7 +70,7 @@ static int setup(void **state)
     require(
         oz_json_parse_file(&golden, OZ_TEST_DIR "/golden/schemes/emulation.json", 1 << 20, &err),
         &err);
-    read_cases();
+    read_cases(reference, pipeline, cases);
     return 0;
 }
 
@@ -292,7 +259,7 @@ static struct watch run_case(int index)
     const struct oz_run run = {
         .pipeline = pipeline, .max_batch = 1, .hooks = &hooks, .progress = stop_after_steps};
     float *picture;
-    enum oz_status status = oz_run_generate(&run, &tasks[index], 1, &picture, &stats, &err);
+    enum oz_status status = oz_run_generate(&run, &cases[index].task, 1, &picture, &stats, &err);
     if (status != OZ_ERR_CANCELLED) {
         fail_msg("%s", status == OZ_OK ? "the run was not stopped" : err.message);
     }
@@ -376,7 +343,7 @@ static void test_modes_in_a_batch(void **state)
     struct replaced *before = quantize_blocks(&scheme);
     for (int i = 0; i < 4; i++) {
         struct oz_error err;
-        all[i] = (struct oz_task){.prompt = prompts[i % CASES],
+        all[i] = (struct oz_task){.prompt = cases[i % CASES].prompt,
                                   .negative_prompt = " ",
                                   .width = 32 + 16 * i,
                                   .height = 64,
