@@ -219,10 +219,13 @@ static void tile_run_bf16(int64_t rows, int64_t k, const void *a, int64_t lda, c
 #define FEW_BEGIN(r, p)                                                   \
     vf lo##r##_##p = first ? v_zero() : v_load(c + (r)*ldc + (p)*c_step); \
     vf hi##r##_##p = first ? v_zero() : v_load(c + (r)*ldc + (p)*c_step + OZ_VL);
-#define FEW_LOAD(r, p)                                       \
-    tile_v b0_##p = tile_panel(b + (p)*b_step, 0, bf16);     \
-    tile_v b1_##p = tile_panel(b + (p)*b_step, OZ_VL, bf16); \
-    _mm_prefetch(b + (p)*b_step + FEW_AHEAD, _MM_HINT_T0);
+#define FEW_LOAD(r, p)                                              \
+    tile_v b0_##p = tile_panel(b + (p)*b_step, 0, bf16);            \
+    tile_v b1_##p = tile_panel(b + (p)*b_step, OZ_VL, bf16);        \
+    _mm_prefetch(b + (p)*b_step + FEW_AHEAD, _MM_HINT_T0);          \
+    if (TILE_NR * (bf16 ? 2 : 4) > 64) { /* two lines a step */     \
+        _mm_prefetch(b + (p)*b_step + FEW_AHEAD + 64, _MM_HINT_T0); \
+    }
 #define FEW_STEP(r, p)                              \
     lo##r##_##p = tile_add(lo##r##_##p, x, b0_##p); \
     hi##r##_##p = tile_add(hi##r##_##p, x, b1_##p);
