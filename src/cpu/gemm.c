@@ -156,11 +156,21 @@ struct job {
     uint8_t *scratch;
 };
 
+/* The next block's rows, which are copied when it opens. Each call of the kernel asks for some lines of
+ * them, piece after piece. */
+struct ahead {
+    const uint8_t *piece;
+    size_t stride, bytes; /* of pieces */
+    size_t at;            /* in the piece */
+    int64_t pieces, each; /* pieces left; lines of a call */
+};
+
 /* One block of K in a task. Rows from `tail` on lie at tail_a. */
 struct block {
     int64_t k0, count;
     const uint8_t *a, *tail_a;
     int64_t lda, tail, tail_lda;
+    struct ahead *ahead;
 };
 
 /* Rows [row0, row0 + rows), n columns of them, gathered into dst. */
@@ -273,6 +283,38 @@ static const uint8_t *row_at(const struct oz_gemm_kernel *g, const struct block 
     return (tail ? b->tail_a : b->a) + (size_t)((tail ? r - b->tail : r) * *lda) * run_element(g);
 }
 
+/* What the next block will copy, and how much of it each of a block's calls asks for. */
+static struct ahead look_ahead(const struct job *job, const struct task *t, int64_t k0)
+{
+    const struct oz_gemm *p = job->p;
+    size_t size = oz_gemm_element_bytes(p->kernel->a_dtype);
+    int64_t count = min64(p->k - k0, job->l.k_block);
+    struct ahead ahead = {.pieces = 0};
+    if (direct(p) || p->fetch != NULL || job->l.few || count <= 0) {
+        return ahead;
+    }
+    int64_t calls = ceil_div(t->rows, p->kernel->mr) * (t->last - t->first);
+    ahead.piece = (const uint8_t *)p->a + (size_t)(t->row0 * p->lda + k0) * size;
+    ahead.stride = (size_t)p->lda * size;
+    ahead.bytes = (size_t)count * size;
+    ahead.pieces = t->rows;
+    ahead.each = ceil_div(t->rows * ceil_div((int64_t)ahead.bytes, LINE_BYTES), calls);
+    return ahead;
+}
+
+static void ask_ahead(struct ahead *ahead)
+{
+    for (int64_t i = 0; i < ahead->each && ahead->pieces > 0; i++) {
+        __builtin_prefetch(ahead->piece + ahead->at, 0, 2);
+        ahead->at += LINE_BYTES;
+        if (ahead->at >= ahead->bytes) {
+            ahead->at = 0;
+            ahead->piece += ahead->stride;
+            ahead->pieces--;
+        }
+    }
+}
+
 /* Asks for bytes that will be read soon, into the second cache. */
 static void prefetch(const uint8_t *from, const uint8_t *end)
 {
@@ -317,6 +359,7 @@ static void multiply(const struct job *job, const struct task *t, const struct b
             prefetch(next + asked, next + (asked + step < bytes ? asked + step : bytes));
             asked += step;
         }
+        ask_ahead(b->ahead);
         run(n, b->count, a, lda, from, sums + r * g->nr, g->nr, b->k0 == 0);
     }
 }
@@ -374,15 +417,37 @@ static void multiply_panels(const struct job *job, const struct task *t, const s
 }
 
 /* Sums of integers to values. */
-static void scale_sums(const struct oz_gemm *p, const struct task *t, int64_t col0, int64_t cols,
-                       const float *col_scales, float *sums)
+static void scale_sums(const struct oz_gemm *p, int64_t row0, int64_t rows, int64_t col0,
+                       int64_t cols, const float *col_scales, float *sums)
 {
     int64_t nr = p->kernel->nr;
-    for (int64_t r = 0; r < t->rows; r++) {
-        float factor = p->row_scales[t->row0 + r];
+    for (int64_t r = 0; r < rows; r++) {
+        float factor = p->row_scales[row0 + r];
         for (int64_t c = 0; c < cols; c++) {
             sums[r * nr + c] = factor * (col_scales[col0 + c] * sums[r * nr + c]);
         }
+    }
+}
+
+/* The epilogue of some rows of a task, panel after panel: a few rows at a time, so that what is written
+ * to each lies together. */
+static void finish(const struct job *job, const struct task *t, int64_t row, int64_t rows,
+                   float *sums, float *up)
+{
+    const struct oz_gemm *p = job->p;
+    const struct oz_gemm_kernel *g = p->kernel;
+    int64_t row0 = t->row0 + row;
+    for (int64_t panel = t->first; panel < t->last; panel++) {
+        int64_t at = ((panel - t->first) * job->l.task_rows + row) * g->nr;
+        int64_t cols = min64(p->n - panel * g->nr, g->nr);
+        if (p->row_scales != NULL) {
+            scale_sums(p, row0, rows, panel * g->nr, cols, p->col_scales, sums + at);
+        }
+        if (p->row_scales != NULL && up != NULL) {
+            scale_sums(p, row0, rows, panel * g->nr, cols, p->up_col_scales, up + at);
+        }
+        g->store(p->epilogue, row0, rows, panel * g->nr, cols, sums + at,
+                 up != NULL ? up + at : NULL, g->nr);
     }
 }
 
@@ -398,6 +463,8 @@ static void run_task(const struct job *job, const struct task *t)
     }
     for (int64_t k0 = 0; k0 < depth; k0 += job->l.k_block) {
         struct block b = open_block(job, t->row0, t->rows, k0, t->room);
+        struct ahead ahead = look_ahead(job, t, k0 + job->l.k_block);
+        b.ahead = &ahead;
         multiply_panels(job, t, &b, p->packed, sums);
         if (up != NULL) {
             multiply_panels(job, t, &b, p->packed_up, up);
@@ -406,17 +473,8 @@ static void run_task(const struct job *job, const struct task *t)
     if (g->end != NULL) {
         g->end();
     }
-    for (int64_t panel = t->first; panel < t->last; panel++) {
-        int64_t at = (panel - t->first) * job->l.task_rows * g->nr;
-        int64_t cols = min64(p->n - panel * g->nr, g->nr);
-        if (p->row_scales != NULL) {
-            scale_sums(p, t, panel * g->nr, cols, p->col_scales, sums + at);
-        }
-        if (p->row_scales != NULL && up != NULL) {
-            scale_sums(p, t, panel * g->nr, cols, p->up_col_scales, up + at);
-        }
-        g->store(p->epilogue, t->row0, t->rows, panel * g->nr, cols, sums + at,
-                 up != NULL ? up + at : NULL, g->nr);
+    for (int64_t row = 0; row < t->rows; row += g->mr) {
+        finish(job, t, row, min64(t->rows - row, g->mr), sums, up);
     }
 }
 

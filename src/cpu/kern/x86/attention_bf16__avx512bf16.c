@@ -6,5 +6,5 @@
 #include "cpu/kern/x86/attention_vec.h"
 
 OZ_ATTENTION_ENTRY(oz_kernel_attention_bf16__avx512bf16, "oz_attention_bf16__avx512bf16_12x32",
-                   OZ_TIER_AVX512BF16, "Intel Xeon (Emerald Rapids)",
+                   OZ_TIER_AVX512BF16, "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)",
                    .linear = &oz_kernel_linear_bf16__avx512bf16)

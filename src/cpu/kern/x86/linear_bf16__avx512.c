@@ -29,6 +29,6 @@ static const struct oz_gemm_kernel micro = {
 };
 
 OZ_LINEAR_ENTRY(oz_kernel_linear_bf16__avx512, "oz_linear_bf16_bf16_f32__avx512_12x32",
-                OZ_TIER_AVX512, "Intel Xeon (Emerald Rapids)", micro)
+                OZ_TIER_AVX512, "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)", micro)
 OZ_CONV_ENTRY(oz_kernel_conv_bf16__avx512, "oz_conv_bf16_bf16_f32__avx512_12x32", OZ_TIER_AVX512,
-              "Intel Xeon (Emerald Rapids)", micro)
+              "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)", micro)

@@ -21,8 +21,8 @@ static const struct oz_gemm_kernel micro = {
     .k_multiple = 2,
     .row_multiple = 1,
     .a_dtype = OZ_DTYPE_BF16,
-    .k_block = 384,
-    .row_block = 96,
+    .k_block = 320,
+    .row_block = 192,
     .run = tile_run,
     .few_panels = TILE_FEW_PANELS,
     .run_few = tile_run_few,
@@ -31,6 +31,6 @@ static const struct oz_gemm_kernel micro = {
 };
 
 OZ_LINEAR_ENTRY(oz_kernel_linear_bf16__avx512bf16, "oz_linear_bf16_bf16_f32__avx512bf16_12x32",
-                OZ_TIER_AVX512BF16, "Intel Xeon (Emerald Rapids)", micro)
+                OZ_TIER_AVX512BF16, "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)", micro)
 OZ_CONV_ENTRY(oz_kernel_conv_bf16__avx512bf16, "oz_conv_bf16_bf16_f32__avx512bf16_12x32",
-              OZ_TIER_AVX512BF16, "Intel Xeon (Emerald Rapids)", micro)
+              OZ_TIER_AVX512BF16, "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)", micro)

@@ -23,6 +23,6 @@ static const struct oz_gemm_kernel micro = {
 };
 
 OZ_LINEAR_ENTRY(oz_kernel_linear_f32__avx512, "oz_linear_f32_any_f32__avx512_12x32", OZ_TIER_AVX512,
-                "Intel Xeon (Emerald Rapids)", micro)
+                "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)", micro)
 OZ_CONV_ENTRY(oz_kernel_conv_f32__avx512, "oz_conv_f32_any_f32__avx512_12x32", OZ_TIER_AVX512,
-              "Intel Xeon (Emerald Rapids)", micro)
+              "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)", micro)

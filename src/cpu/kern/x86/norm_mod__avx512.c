@@ -3,10 +3,11 @@
 
 #include "cpu/kern/x86/norm_mod_vec.h"
 
-const struct oz_cpu_kernel oz_kernel_norm_mod__avx512 = {.name = "oz_norm_mod_f32__avx512",
-                                                         .op = OZ_OP_NORM_MOD,
-                                                         .tier = OZ_TIER_AVX512,
-                                                         .proven = "Intel Xeon (Emerald Rapids)",
-                                                         .reject = norm_mod_reject,
-                                                         .scratch = norm_mod_scratch,
-                                                         .run = norm_mod_run};
+const struct oz_cpu_kernel oz_kernel_norm_mod__avx512 = {
+    .name = "oz_norm_mod_f32__avx512",
+    .op = OZ_OP_NORM_MOD,
+    .tier = OZ_TIER_AVX512,
+    .proven = "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)",
+    .reject = norm_mod_reject,
+    .scratch = norm_mod_scratch,
+    .run = norm_mod_run};
