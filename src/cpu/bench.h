@@ -30,6 +30,8 @@ struct oz_bench_shape {
     enum oz_dtype dtype; /* of weights or outputs */
     bool large;          /* only when the filter names it */
     enum oz_ceiling ceiling; /* READ, UPDATE, or F32 for "what its inputs multiply at" */
+    const char *codec; /* linear of such weights, by rows in `act`; NULL: plain ones of dtype */
+    enum oz_act_mode act;
 };
 
 extern const struct oz_bench_shape oz_bench_shapes[];

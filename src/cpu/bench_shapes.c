@@ -9,34 +9,52 @@
 #include "base/error.h"
 #include "cpu/bench.h"
 #include "cpu/gemm.h"
+#include "cpu/kern/ref/ref.h"
 #include "cpu/plan.h"
+#include "cpu/qgemm.h"
 #include "num/float.h"
 
 #define ALIGN 64
 #define COLD_BYTES ((size_t)512 << 20) /* operands that no cache holds, all copies together */
-#define MAX_COPIES 32
+#define MAX_COPIES 96
+#define ENCODED_ROWS 128 /* of different random values, where a codec allows */
 
-#define LINEAR(where, m, n, k, tail) \
-    {OZ_OP_LINEAR, where, m, n, k, tail, 0, 0, OZ_DTYPE_BF16, false, OZ_CEILING_F32},
-#define LINEAR_LARGE(where, m, n, k, tail) \
-    {OZ_OP_LINEAR, where, m, n, k, tail, 0, 0, OZ_DTYPE_BF16, true, OZ_CEILING_F32},
-#define LINEAR_READ(where, n, k, tail) \
-    {OZ_OP_LINEAR, where, 1, n, k, tail, 0, 0, OZ_DTYPE_BF16, false, OZ_CEILING_READ},
-#define LINEAR_F32(where, m, n, k, tail) \
-    {OZ_OP_LINEAR, where, m, n, k, tail, 0, 0, OZ_DTYPE_F32, false, OZ_CEILING_F32},
+#define LINEAR(where, m, n, k, tail)                                               \
+    {OZ_OP_LINEAR, where,          m,    n,          k, tail, 0, 0, OZ_DTYPE_BF16, \
+     false,        OZ_CEILING_F32, NULL, OZ_ACT_NONE},
+#define LINEAR_LARGE(where, m, n, k, tail)                                         \
+    {OZ_OP_LINEAR, where,          m,    n,          k, tail, 0, 0, OZ_DTYPE_BF16, \
+     true,         OZ_CEILING_F32, NULL, OZ_ACT_NONE},
+#define LINEAR_READ(where, n, k, tail)                                              \
+    {OZ_OP_LINEAR, where,           1,    n,          k, tail, 0, 0, OZ_DTYPE_BF16, \
+     false,        OZ_CEILING_READ, NULL, OZ_ACT_NONE},
+#define LINEAR_F32(where, m, n, k, tail)                                          \
+    {OZ_OP_LINEAR, where,          m,    n,          k, tail, 0, 0, OZ_DTYPE_F32, \
+     false,        OZ_CEILING_F32, NULL, OZ_ACT_NONE},
+/* Weights of a codec by rows of an activation mode, 3072 x 3072: one row as memory is read, many. */
+#define LINEAR_CODEC(codec, act)                                                              \
+    {OZ_OP_LINEAR, "qwen.qkv",      1,     3072, 3072, OZ_BENCH_BIAS, 0, 0, OZ_DTYPE_BF16,    \
+     false,        OZ_CEILING_READ, codec, act},                                              \
+        {OZ_OP_LINEAR, "qwen.qkv",     64,    3072, 3072, OZ_BENCH_BIAS, 0, 0, OZ_DTYPE_BF16, \
+         false,        OZ_CEILING_F32, codec, act},                                           \
+        {OZ_OP_LINEAR, "qwen.qkv",     256,   3072, 3072, OZ_BENCH_BIAS, 0, 0, OZ_DTYPE_BF16, \
+         false,        OZ_CEILING_F32, codec, act},                                           \
+        {OZ_OP_LINEAR,  "qwen.qkv", 1024,           3072,  3072, OZ_BENCH_BIAS, 0, 0,         \
+         OZ_DTYPE_BF16, false,      OZ_CEILING_F32, codec, act},
 /* m rows, that many heads of k */
-#define ATTENTION(where, m, heads, k, large) \
-    {OZ_OP_ATTENTION, where, m, (heads) * (k), k, heads, k, 0, OZ_DTYPE_F32, large, OZ_CEILING_F32},
+#define ATTENTION(where, m, heads, k, large)                                             \
+    {OZ_OP_ATTENTION, where,          m,    (heads) * (k), k, heads, k, 0, OZ_DTYPE_F32, \
+     large,           OZ_CEILING_F32, NULL, OZ_ACT_NONE},
 /* n features in, k out, height, width, side of the window; m its pixels */
-#define CONV(where, h, w, in, out, side)                            \
-    {OZ_OP_CONV,    where, (int64_t)(h) * (w), out, in, h, w, side, \
-     OZ_DTYPE_BF16, false, OZ_CEILING_F32},
+#define CONV(where, h, w, in, out, side)                                     \
+    {OZ_OP_CONV,    where, (int64_t)(h) * (w), out,  in,         h, w, side, \
+     OZ_DTYPE_BF16, false, OZ_CEILING_F32,     NULL, OZ_ACT_NONE},
 /* m rows of n; a: which of an operator's forms */
 #define ROWS(op, where, m, n, a, dtype) \
-    {op, where, m, n, 0, a, 128, 0, dtype, false, OZ_CEILING_UPDATE},
-#define RESAMPLE(where, h, w, c)                               \
-    {OZ_OP_RESAMPLE, where, (int64_t)(h) * (w), c, 0, h, w, 2, \
-     OZ_DTYPE_F32,   false, OZ_CEILING_UPDATE},
+    {op, where, m, n, 0, a, 128, 0, dtype, false, OZ_CEILING_UPDATE, NULL, OZ_ACT_NONE},
+#define RESAMPLE(where, h, w, c)                                           \
+    {OZ_OP_RESAMPLE, where, (int64_t)(h) * (w), c,    0,          h, w, 2, \
+     OZ_DTYPE_F32,   false, OZ_CEILING_UPDATE,  NULL, OZ_ACT_NONE},
 
 // clang-format off
 const struct oz_bench_shape oz_bench_shapes[] = {
@@ -59,6 +77,20 @@ const struct oz_bench_shape oz_bench_shapes[] = {
     LINEAR("emoji.qkv", 64, 256, 256, OZ_BENCH_BIAS)
     LINEAR("emoji.mlp.up", 64, 1024, 256, OZ_BENCH_GELU)
     LINEAR("emoji.mlp.down", 64, 256, 1024, OZ_BENCH_RESIDUAL)
+    LINEAR_CODEC("int8_channel", OZ_ACT_INT8_TOKEN)
+    LINEAR_CODEC("int8_channel", OZ_ACT_NONE)
+    LINEAR_CODEC("fp8_channel", OZ_ACT_FP8_TOKEN)
+    LINEAR_CODEC("fp8_channel", OZ_ACT_NONE)
+    LINEAR_CODEC("fp8_block", OZ_ACT_FP8_GROUP)
+    LINEAR_CODEC("mxfp8", OZ_ACT_MXFP8)
+    LINEAR_CODEC("mxfp8", OZ_ACT_NONE)
+    LINEAR_CODEC("mxfp4", OZ_ACT_MXFP4)
+    LINEAR_CODEC("mxfp4", OZ_ACT_MXFP8)
+    LINEAR_CODEC("mxfp4", OZ_ACT_NONE)
+    LINEAR_CODEC("mxfp4_dualscale", OZ_ACT_MXFP4_DUALSCALE)
+    LINEAR_CODEC("nvfp4", OZ_ACT_NVFP4)
+    LINEAR_CODEC("nvfp4", OZ_ACT_NONE)
+    LINEAR_CODEC("nf4", OZ_ACT_NONE)
     ATTENTION("emoji.joint", 76, 4, 64, false)
     ATTENTION("qwen.joint", 320, 24, 128, false)
     ATTENTION("qwen.joint", 1088, 24, 128, false)
@@ -85,8 +117,10 @@ void oz_bench_shape_name(const struct oz_bench_shape *s, char name[OZ_BENCH_NAME
     const char *dtype = s->dtype == OZ_DTYPE_BF16 ? "bf16" : "f32";
     switch (s->op) {
     case OZ_OP_LINEAR:
-        (void)snprintf(name, OZ_BENCH_NAME_BYTES, "%s m%d n%d k%d %s", s->where, (int)s->m,
-                       (int)s->n, (int)s->k, dtype);
+        (void)snprintf(name, OZ_BENCH_NAME_BYTES, "%s m%d n%d k%d %s%s%s", s->where, (int)s->m,
+                       (int)s->n, (int)s->k, s->codec != NULL ? s->codec : dtype,
+                       s->codec != NULL ? "/" : "",
+                       s->codec != NULL ? oz_act_mode_name(s->act) : "");
         break;
     case OZ_OP_ATTENTION:
         (void)snprintf(name, OZ_BENCH_NAME_BYTES, "%s s%d h%dx%d", s->where, (int)s->m, s->a, s->b);
@@ -189,6 +223,78 @@ static struct oz_param vector(struct operands *o, int64_t n)
         .weight = oz_weight_plain(OZ_DTYPE_F32, 1, 1, n, numbers(o, n, OZ_DTYPE_F32, 0.1F))};
 }
 
+/* Random values in the weight's codec: as many rows as it takes at once, again and again. */
+static enum oz_status encode_weight(struct operands *o, struct oz_weight *w)
+{
+    int64_t scope = oz_weight_scope_rows(w);
+    int64_t rows = scope < w->rows && scope < ENCODED_ROWS ? ENCODED_ROWS : w->rows;
+    float *values = numbers(o, rows * w->cols, OZ_DTYPE_F32, 0.1F);
+    struct oz_encode_state state;
+    for (int i = 0; i < OZ_PLANE_COUNT && o->status == OZ_OK; i++) {
+        struct oz_plane_view *v = &w->planes[i];
+        if (v->present) {
+            OZ_TRY(oz_weight_plane_bytes(w, (enum oz_plane)i, &v->bytes, &v->row_stride_bytes));
+            v->slice_stride_bytes = v->bytes;
+            v->data = block(o, (size_t)v->bytes);
+        }
+    }
+    OZ_TRY(o->status);
+    oz_encode_state_init(&state);
+    for (; state.pass < w->codec->observe_passes; state.pass++) {
+        OZ_TRY(w->codec->observe(w, 0, values, rows, w->cols, &state));
+    }
+    if (w->codec->begin != NULL) {
+        w->codec->begin(w, 0, &state);
+    }
+    for (int64_t row = 0; row < w->rows; row += rows) {
+        int64_t some = w->rows - row < rows ? w->rows - row : rows;
+        OZ_TRY(w->codec->encode(w, 0, row, values, some, w->cols, &state));
+    }
+    return OZ_OK;
+}
+
+/* The format of a mode (levels above have the whole table). */
+static struct oz_act_spec rows_in(enum oz_act_mode mode)
+{
+    struct oz_act_spec s = {.dtype = OZ_DTYPE_F32, .scale_count = mode != OZ_ACT_NONE};
+    bool mx = mode == OZ_ACT_MXFP8 || mode == OZ_ACT_MXFP4 || mode == OZ_ACT_MXFP4_DUALSCALE;
+    bool fp4 = mode == OZ_ACT_MXFP4 || mode == OZ_ACT_MXFP4_DUALSCALE || mode == OZ_ACT_NVFP4;
+    if (mode != OZ_ACT_NONE) {
+        s.dtype = fp4 ? OZ_DTYPE_F4 : mode == OZ_ACT_INT8_TOKEN ? OZ_DTYPE_I8 : OZ_DTYPE_F8_E4M3;
+        s.scale[0].dtype = mx                     ? OZ_DTYPE_F8_E8M0
+                           : mode == OZ_ACT_NVFP4 ? OZ_DTYPE_F8_E4M3
+                                                  : OZ_DTYPE_F32;
+        s.scale[0].group_cols = mx                         ? 32
+                                : mode == OZ_ACT_NVFP4     ? 16
+                                : mode == OZ_ACT_FP8_GROUP ? 128
+                                                           : 0;
+    }
+    if (mode == OZ_ACT_NVFP4 || mode == OZ_ACT_MXFP4_DUALSCALE) {
+        s.scale_count = 2;
+        s.scale[1].dtype = OZ_DTYPE_F32;
+        s.scale[1].group_cols = mode == OZ_ACT_MXFP4_DUALSCALE ? 512 : 0;
+    }
+    return s;
+}
+
+/* Rows in a quantized format. */
+static struct oz_act quantized_rows(struct operands *o, int64_t rows, int64_t cols,
+                                    const struct oz_act_spec *spec)
+{
+    struct oz_act from = act(o, rows, cols, OZ_DTYPE_F32);
+    struct oz_act a = {.rows = rows, .cols = cols, .stride = cols, .spec = *spec};
+    a.data = block(o, (size_t)(rows * cols * oz_dtype_bits(spec->dtype) / 8));
+    for (int i = 0; i < spec->scale_count; i++) {
+        int64_t group = spec->scale[i].group_cols > 0 ? spec->scale[i].group_cols : cols;
+        a.scales[i] = block(o, (size_t)(rows * ((cols + group - 1) / group) *
+                                        oz_dtype_bits(spec->scale[i].dtype) / 8));
+    }
+    for (int64_t r = 0; r < rows && o->status == OZ_OK; r++) {
+        oz_ref_store_row(&a, r, 1.7F, (const float *)from.data + r * cols);
+    }
+    return a;
+}
+
 /* The weight, planned and packed for the one kernel. */
 static enum oz_status plan_weight(struct operands *o, const struct oz_bench_shape *s, int64_t depth,
                                   enum oz_param_use use, struct oz_plan_answer *answer,
@@ -198,14 +304,29 @@ static enum oz_status plan_weight(struct operands *o, const struct oz_bench_shap
     const struct oz_plan_request request = {.use = use};
     struct oz_param *w = &o->weight;
     *w = (struct oz_param){.name = "weight", .rank = 2, .shape = {s->n, depth}};
-    w->weight = oz_weight_shape(oz_codec_plain(s->dtype), 1, s->n, depth);
+    const struct oz_codec *codec =
+        s->codec != NULL ? oz_codec_find(s->codec) : oz_codec_plain(s->dtype);
+    w->weight = oz_weight_shape(codec, 1, s->n, depth);
+    if (s->codec != NULL) {
+        w->act_count = 1;
+        w->acts[0] = rows_in(s->act);
+    }
     OZ_TRY(oz_cpu_plan_param(c->dev, w, &request, answer, err));
     w->plan = answer->plan;
     if (answer->plan->kernel != c->kernel) {
         c->declined = "its plan declines such weights";
         return OZ_OK;
     }
-    w->weight = oz_weight_plain(s->dtype, 1, s->n, depth, numbers(o, s->n * depth, s->dtype, 0.1F));
+    if (s->codec != NULL && s->m == 1 && c->kernel->q == NULL) {
+        c->declined = "it decodes a weight for many rows";
+        return OZ_OK;
+    }
+    if (s->codec == NULL) {
+        w->weight =
+            oz_weight_plain(s->dtype, 1, s->n, depth, numbers(o, s->n * depth, s->dtype, 0.1F));
+    } else {
+        OZ_TRY(encode_weight(o, &w->weight));
+    }
     if (answer->packed_bytes > 0) {
         w->packed = block(o, answer->packed_bytes);
     }
@@ -287,6 +408,9 @@ static void copy_rows(struct operands *o, struct oz_act *const *acts)
 /* What a kernel's inputs multiply at. */
 static enum oz_ceiling ceiling_of(const struct oz_cpu_kernel *k)
 {
+    if (k->q != NULL) {
+        return k->q->rows == OZ_QROWS_BF16 ? OZ_CEILING_BF16 : OZ_CEILING_S8;
+    }
     if (k->gemm != NULL) {
         return k->gemm->a_dtype == OZ_DTYPE_BF16 ? OZ_CEILING_BF16 : OZ_CEILING_F32;
     }
@@ -302,7 +426,8 @@ static enum oz_status make_linear(struct operands *o, const struct oz_bench_shap
     if (o->c->declined != NULL) {
         return OZ_OK;
     }
-    o->x = act(o, s->m, s->k, answer.wants.dtype);
+    o->x = s->codec != NULL && s->act != OZ_ACT_NONE ? quantized_rows(o, s->m, s->k, &answer.wants)
+                                                     : act(o, s->m, s->k, answer.wants.dtype);
     o->linears[0] = (struct oz_linear){.w = o->weight, .b = vector(o, s->n)};
     o->copies = 1;
     o->args.linear = (struct oz_linear_args){.x = &o->x, .w = &o->linears[0]};

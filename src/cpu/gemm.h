@@ -78,6 +78,7 @@ struct oz_param_plan {
     const struct oz_cpu_kernel *kernel;
     enum oz_dtype stored; /* of packed elements: F32 or BF16 */
     bool decodes;         /* nothing is packed: panels are decoded from the planes band by band */
+    bool panels;          /* packed as cpu/qgemm.h says, for any kernel that reads such panels */
 };
 
 /* Columns [k0, k0 + count) of gathered rows [row0, row0 + rows) of A, in f32, ld apart. */
@@ -137,6 +138,9 @@ const char *oz_gemm_linear_reject(const struct oz_linear_args *a, const struct o
 OZ_MUST_USE enum oz_status oz_gemm_linear(const struct oz_op_ctx *ctx,
                                           const struct oz_linear_args *a,
                                           const struct oz_cpu_kernel *k);
+/* Of linear's arguments; why an output is not written here, or NULL. */
+struct oz_gemm_epilogue oz_gemm_linear_epilogue(const struct oz_linear_args *a);
+const char *oz_gemm_out_reject(const struct oz_act *out);
 /* The same of weights in any codec, whose plan decodes: gemm_decode.c. */
 size_t oz_gemm_decode_scratch(const struct oz_device *dev, const struct oz_linear_args *a,
                               const struct oz_cpu_kernel *k);

@@ -10,7 +10,7 @@ static const float *vector(const struct oz_param *p)
     return p != NULL && p->name != NULL ? p->weight.planes[OZ_PLANE_CODES].data : NULL;
 }
 
-static struct oz_gemm_epilogue linear_epilogue(const struct oz_linear_args *a)
+struct oz_gemm_epilogue oz_gemm_linear_epilogue(const struct oz_linear_args *a)
 {
     return (struct oz_gemm_epilogue){.bias = vector(&a->w->b),
                                      .up_bias = a->up != NULL ? vector(&a->up->b) : NULL,
@@ -24,7 +24,7 @@ static struct oz_gemm_epilogue linear_epilogue(const struct oz_linear_args *a)
 static struct oz_gemm linear_product(const struct oz_linear_args *a, const struct oz_cpu_kernel *k,
                                      struct oz_gemm_epilogue *e)
 {
-    *e = linear_epilogue(a);
+    *e = oz_gemm_linear_epilogue(a);
     return (struct oz_gemm){.kernel = k->gemm,
                             .m = a->x->rows,
                             .n = a->w->w.shape[0],
@@ -60,7 +60,7 @@ static bool plain(const struct oz_act_spec *s)
     return s->scale_count == 0 && s->smooth == NULL && s->rotate_cols == 0 && s->low_rank_a == NULL;
 }
 
-static const char *out_reject(const struct oz_act *out)
+const char *oz_gemm_out_reject(const struct oz_act *out)
 {
     return out == NULL || ((out->spec.dtype == OZ_DTYPE_F32 || out->spec.dtype == OZ_DTYPE_BF16) &&
                            plain(&out->spec))
@@ -89,14 +89,14 @@ const char *oz_gemm_linear_reject(const struct oz_linear_args *a, const struct o
     if (a->residual != NULL && a->residual->spec.dtype != OZ_DTYPE_F32) {
         return "the residual is not f32";
     }
-    return out_reject(a->out);
+    return oz_gemm_out_reject(a->out);
 }
 
 enum oz_status oz_gemm_linear(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
                               const struct oz_cpu_kernel *k)
 {
     if (decodes(a)) {
-        return oz_gemm_decode_linear(ctx, a, k, linear_epilogue(a));
+        return oz_gemm_decode_linear(ctx, a, k, oz_gemm_linear_epilogue(a));
     }
     struct oz_gemm_epilogue e;
     struct oz_gemm p = linear_product(a, k, &e);
@@ -224,7 +224,7 @@ const char *oz_gemm_conv_reject(const struct oz_conv_args *a, const struct oz_cp
         (a->residual != NULL && a->residual->spec.dtype != OZ_DTYPE_F32)) {
         return "the picture is not f32";
     }
-    return out_reject(a->out);
+    return oz_gemm_out_reject(a->out);
 }
 
 enum oz_status oz_gemm_conv(const struct oz_op_ctx *ctx, const struct oz_conv_args *a,

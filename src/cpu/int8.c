@@ -1,7 +1,5 @@
 #include "cpu/int8.h"
 
-#define MOST_DEPTH 131072 /* 128 * 128 * 131072 = 2^31: longer sums leave s32 */
-
 bool oz_int8_product(const struct oz_act_spec *x, const struct oz_weight *w)
 {
     const struct oz_plane_spec *codes;
@@ -9,7 +7,7 @@ bool oz_int8_product(const struct oz_act_spec *x, const struct oz_weight *w)
     if (w->codec == NULL || x->dtype != OZ_DTYPE_I8 || x->scale_count != 1 ||
         x->scale[0].group_cols != 0 || x->scale[0].dtype != OZ_DTYPE_F32 ||
         x->static_scale != NULL || x->scale[0].layout != OZ_SCALE_ROWS ||
-        w->codec->plane_count != 2 || w->cols >= MOST_DEPTH) {
+        w->codec->plane_count != 2 || w->cols >= OZ_INT8_MOST_DEPTH) {
         return false;
     }
     codes = oz_codec_plane(w->codec, OZ_PLANE_CODES);

@@ -13,6 +13,9 @@
 /* So many products of two s8 have sums that f32 holds exactly: 128 * 128 * 1024 = 2^24. */
 #define OZ_INT8_EXACT_DEPTH 1024
 
+/* Sums of so many may leave s32: 128 * 128 * 131072 = 2^31. */
+#define OZ_INT8_MOST_DEPTH 131072
+
 /* Are both s8, with one scale for a row of each and nothing else? */
 bool oz_int8_product(const struct oz_act_spec *x, const struct oz_weight *w);
 

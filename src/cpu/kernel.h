@@ -29,6 +29,7 @@ struct oz_cpu_kernel {
     size_t (*scratch)(const struct oz_device *dev, const void *args);
     OZ_MUST_USE enum oz_status (*run)(const struct oz_op_ctx *ctx, const void *args);
     const struct oz_gemm_kernel *gemm; /* linear, conv: its micro-kernel (cpu/gemm.h); else NULL */
+    const struct oz_qgemm_kernel *q;   /* linear of panels of codes (cpu/qgemm.h); else NULL */
 };
 
 /* All kernels, by operator, best first. */
@@ -36,7 +37,7 @@ struct oz_cpu_kernel {
 #include "cpu/kern/all.inc"
 #undef OZ_KERNEL
 
-#define OZ_CPU_MAX_KERNELS 8 /* an operator's list */
+#define OZ_CPU_MAX_KERNELS 24 /* an operator's list */
 
 /* The CPU device: what the backend adds to struct oz_device (its `impl`). */
 struct oz_cpu {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cpu/gemm.h"
 #include "cpu/int8.h"
+#include "cpu/qgemm.h"
 #include "cpu/stage.h"
 
 static const struct oz_param_plan reference[] = {
@@ -20,7 +21,8 @@ static const struct oz_param_plan reference[] = {
 /* Plans of packing kernels, by the kernel's place in its list. */
 #define PACKED(obj)                                                                      \
     {.kernel = &obj, .stored = OZ_DTYPE_F32}, {.kernel = &obj, .stored = OZ_DTYPE_BF16}, \
-        {.kernel = &obj, .stored = OZ_DTYPE_F32, .decodes = true},
+        {.kernel = &obj, .stored = OZ_DTYPE_F32, .decodes = true},                       \
+        {.kernel = &obj, .stored = OZ_DTYPE_F32, .panels = true},
 #define OZ_KERNEL(obj) PACKED(obj)
 static const struct oz_param_plan linear_plans[] = {
 #include "cpu/kern/linear.inc"
@@ -33,7 +35,7 @@ static const struct oz_param_plan conv_plans[] = {
 /* How a packing kernel would read a weight. */
 struct reading {
     enum oz_dtype stored;
-    bool decodes;
+    bool decodes, panels;
 };
 
 static const struct oz_param_plan *find_plan(enum oz_param_use use, const struct oz_cpu_kernel *k,
@@ -44,7 +46,7 @@ static const struct oz_param_plan *find_plan(enum oz_param_use use, const struct
                                         : sizeof conv_plans / sizeof *conv_plans;
     for (size_t i = 0; i < count; i++) {
         if (plans[i].kernel == k && plans[i].stored == how.stored &&
-            plans[i].decodes == how.decodes) {
+            plans[i].decodes == how.decodes && plans[i].panels == how.panels) {
             return &plans[i];
         }
     }
@@ -102,17 +104,71 @@ static const char *decline(const struct oz_device *dev, const struct oz_cpu_kern
     return NULL;
 }
 
+/* Rows of a mode as kernels of panels take them: plain ones in bf16. */
+static struct oz_act_spec panel_rows(const struct oz_param *param, int32_t mode)
+{
+    struct oz_act_spec spec = wanted(param, mode);
+    spec.dtype = spec.dtype == OZ_DTYPE_F32 ? OZ_DTYPE_BF16 : spec.dtype;
+    return spec;
+}
+
+/* Why a kernel declines a mode of a weight in panels, or NULL. */
+static const char *decline_mode(const struct oz_device *dev, const struct oz_cpu_kernel *k,
+                                const struct oz_param *param, int32_t mode,
+                                const struct oz_qlayout *l)
+{
+    struct oz_act_spec spec = panel_rows(param, mode);
+    return spec.dtype == OZ_DTYPE_BF16 && dev->f32_math ? "f32 arithmetic was asked for"
+                                                        : oz_qgemm_decline(k->q, &spec, l);
+}
+
+/* Is there a kernel of panels for every mode? They are packed once. */
+static bool has_panels(struct oz_device *dev, const struct oz_param *param,
+                       const struct oz_qlayout *l)
+{
+    for (int32_t mode = 0; mode < (param->act_count > 0 ? param->act_count : 1); mode++) {
+        bool found = false;
+        for (const struct oz_cpu_kernel *const *k = oz_cpu_of(dev)->usable[OZ_OP_LINEAR];
+             *k != NULL; k++) {
+            found = found || ((*k)->q != NULL && decline_mode(dev, *k, param, mode, l) == NULL);
+        }
+        if (!found) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Why a kernel of panels declines a weight, or NULL. */
+static const char *decline_panels(struct oz_device *dev, const struct oz_cpu_kernel *k,
+                                  const struct oz_param *param,
+                                  const struct oz_plan_request *request)
+{
+    struct oz_qlayout l;
+    if (!oz_qlayout_of(&param->weight, &l)) {
+        return "it does not know such codes";
+    }
+    const char *reason = decline_mode(dev, k, param, request->mode, &l);
+    return reason != NULL                ? reason
+           : !has_panels(dev, param, &l) ? "another mode of the weight has no such kernel"
+                                         : NULL;
+}
+
 /* The first kernel of the operator's list that packs this weight; NULL: the reference reads it. */
 static const struct oz_param_plan *choose(struct oz_device *dev, const struct oz_param *param,
                                           const struct oz_plan_request *request)
 {
     enum oz_op op = request->use == OZ_USE_LINEAR ? OZ_OP_LINEAR : OZ_OP_CONV;
     for (const struct oz_cpu_kernel *const *k = oz_cpu_of(dev)->usable[op]; *k != NULL; k++) {
-        struct reading how;
-        if ((*k)->gemm == NULL) {
+        struct reading how = {.stored = OZ_DTYPE_F32, .panels = (*k)->q != NULL};
+        if ((*k)->gemm == NULL && (*k)->q == NULL) {
             return NULL;
         }
-        const char *reason = decline(dev, *k, param, request->use, &how);
+        if (how.panels && is_plain(&param->weight)) {
+            continue;
+        }
+        const char *reason = how.panels ? decline_panels(dev, *k, param, request)
+                                        : decline(dev, *k, param, request->use, &how);
         if (reason == NULL) {
             return find_plan(request->use, *k, how);
         }
@@ -208,6 +264,16 @@ enum oz_status oz_cpu_plan_param(struct oz_device *dev, const struct oz_param *p
     answer->plan = plan;
     answer->kernel = plan->kernel->name;
     answer->wants = wanted(param, request->mode);
+    if (plan->panels) {
+        struct oz_qlayout l;
+        bool known = oz_qlayout_of(&param->weight, &l);
+        answer->packed_bytes = known ? oz_qlayout_bytes(&l) : SIZE_MAX;
+        answer->band_rows = OZ_Q_NR;
+        answer->wants = panel_rows(param, request->mode);
+        return answer->packed_bytes != SIZE_MAX
+                   ? OZ_OK
+                   : OZ_FAIL(err, OZ_ERR_NOMEM, "%s: its packed size overflows.", name);
+    }
     if (plan->kernel->gemm == NULL || plan->decodes) {
         return OZ_OK;
     }
@@ -228,6 +294,12 @@ enum oz_status oz_cpu_pack_band(struct oz_device *dev, struct oz_queue *queue,
                                 const struct oz_weight *band, struct oz_error *err)
 {
     (void)queue;
+    struct oz_qlayout l;
+    if (param->plan != NULL && param->plan->panels && param->packed != NULL &&
+        oz_qlayout_of(band, &l)) {
+        oz_qgemm_pack(dev->pool, &l, band, row0, rows, param->packed);
+        return OZ_OK;
+    }
     if (param->plan == NULL || param->plan->kernel->gemm == NULL || param->packed == NULL) {
         return OZ_FAIL(err, OZ_ERR_INTERNAL,
                        "%s: a weight without packed bytes was given to be packed; its kernel reads "

@@ -424,6 +424,17 @@ void kern_pack(struct oz_param *p, enum oz_param_use use)
     }
 }
 
+struct oz_act_spec kern_wants(const struct oz_param *p)
+{
+    struct oz_error err;
+    struct oz_plan_answer answer;
+    const struct oz_plan_request request = {.use = OZ_USE_LINEAR};
+    if (devices[0]->ops->plan_param(devices[0], p, &request, &answer, &err) != OZ_OK) {
+        fail_msg("%s", err.message);
+    }
+    return answer.wants;
+}
+
 bool kern_packed(enum oz_op op, const void *args)
 {
     return oz_cpu_pick(devices[0], op, args)->gemm != NULL;

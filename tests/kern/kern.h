@@ -77,6 +77,8 @@ struct oz_param *kern_vector(const char *name, int64_t n, double deviation);
 /* Plans a weight and packs it where its kernel wants that, as a load does. Before that a parameter is
  * read by the reference. */
 void kern_pack(struct oz_param *p, enum oz_param_use use);
+/* What the plan of a packed weight wants of its rows. */
+struct oz_act_spec kern_wants(const struct oz_param *p);
 double kern_weight(const struct oz_param *p, int64_t slice, int64_t row, int64_t col);
 
 struct oz_ragged *kern_ragged(int32_t count, const int32_t *lengths);

@@ -114,6 +114,14 @@ void oz_ref_load(const struct oz_act *a, int64_t row, int64_t col, int64_t count
 void oz_ref_store(const struct oz_act *a, int64_t row, int64_t col, int64_t count,
                   const float *src);
 
+/* A faster form of oz_ref_store_row: false, and nothing written, where it leaves a row to that. */
+typedef bool (*oz_ref_put_row_fn)(const struct oz_device *dev, const struct oz_act *a, int64_t row,
+                                  float amax, const float *src);
+/* act_quant, its rows stored by `put` (may be NULL). */
+OZ_MUST_USE enum oz_status oz_ref_act_quant(const struct oz_op_ctx *ctx,
+                                            const struct oz_act_quant_args *a,
+                                            oz_ref_put_row_fn put);
+
 /* A whole row in any format of oz_ref_check_quantized, smoothed already; `amax` is the largest finite
  * magnitude of the row's sequence, for formats that need it (oz_ref_needs_amax). */
 bool oz_ref_needs_amax(const struct oz_act *a);

@@ -6,6 +6,8 @@
 
 struct run {
     const struct oz_act_quant_args *a;
+    const struct oz_device *dev;
+    oz_ref_put_row_fn put;
     float *rows; /* [threads, cols]: whole rows in f32 */
     float *amax; /* [sequences]; [rows of x] without sequences */
 };
@@ -118,19 +120,27 @@ static void run_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
         float *row = run->rows + thread * a->x->cols;
         oz_ref_load(a->x, from, 0, a->x->cols, row);
         oz_ref_smooth(&a->out->spec, row, a->x->cols);
-        oz_ref_store_row(
-            a->out, to, run->amax != NULL ? run->amax[sequence_of(sequences_of(a), from)] : 0, row);
+        float amax = run->amax != NULL ? run->amax[sequence_of(sequences_of(a), from)] : 0;
+        if (run->put == NULL || !run->put(run->dev, a->out, to, amax, row)) {
+            oz_ref_store_row(a->out, to, amax, row);
+        }
     }
 }
 
 enum oz_status oz_act_quant_any__scalar(const struct oz_op_ctx *ctx,
                                         const struct oz_act_quant_args *a)
 {
+    return oz_ref_act_quant(ctx, a, NULL);
+}
+
+enum oz_status oz_ref_act_quant(const struct oz_op_ctx *ctx, const struct oz_act_quant_args *a,
+                                oz_ref_put_row_fn put)
+{
     struct layout l = lay_out(ctx->dev, a);
     OZ_TRY(oz_ref_begin(ctx, l.total));
     OZ_TRY(oz_ref_check_act("act_quant", a->x));
     OZ_TRY(oz_ref_check_quantized("act_quant", a->out));
-    struct run run = {.a = a};
+    struct run run = {.a = a, .dev = ctx->dev, .put = put};
     if (is_quantized(a->out)) {
         run.rows = oz_ref_at(ctx, l.rows);
         run.amax = oz_ref_needs_amax(a->out) ? oz_ref_at(ctx, l.amax) : NULL;

@@ -567,7 +567,7 @@ ROWS(encode_nvfp4, nvfp4_row)
         .codec = &oz_codec_##name_,                                           \
         .stored = STORED_DTYPE,                                               \
         .tier = (enum_),                                                      \
-        .proven = "Intel Xeon (Emerald Rapids)"};
+        .proven = "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)"};
 
 #define ENCODERS(tier_, enum_)                              \
     ENCODER(STORED, fp8_tensor, tier_, enum_, observe_amax) \

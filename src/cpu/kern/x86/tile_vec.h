@@ -3,7 +3,8 @@
  * or vec_avx512.h (12 by 32). In f32: panels are f32, or bf16 that is widened (exactly) as it is read;
  * every sum is one accumulator, one fused multiply-add for each k in order. With TILE_PAIRS defined
  * (AVX512-BF16) both sides are bf16, two neighbours of K in each lane, and every sum is one
- * accumulator of VDPBF16PS.
+ * accumulator of VDPBF16PS. With TILE_QUADS rows are u8 and panels s8, four of K in a lane, sums s32
+ * of VPDPBUSD.
  *
  * Sums are named variables: GCC keeps an array of them on the stack and writes it back in every step,
  * which costs two thirds of the speed.
@@ -46,6 +47,27 @@ TILE_INLINE vf tile_add_at(vf sum, const char *a, tile_v b)
 {
     return vp_dot_at(sum, a, b);
 }
+#elif defined(TILE_QUADS)
+#include "cpu/kern/x86/quads_avx512.h"
+#define TILE_KR 4
+typedef vq tile_v;
+TILE_INLINE tile_v tile_set(const char *a)
+{
+    return vq_set(a);
+}
+TILE_INLINE tile_v tile_panel(const char *b, int64_t lane, bool bf16)
+{
+    (void)bf16;
+    return vq_load(b + 4 * lane);
+}
+TILE_INLINE vf tile_add(vf sum, tile_v a, tile_v b)
+{
+    return vq_dot(sum, a, b);
+}
+TILE_INLINE vf tile_add_at(vf sum, const char *a, tile_v b)
+{
+    return vq_dot(sum, vq_set(a), b);
+}
 #else
 #define TILE_KR 1
 typedef vf tile_v;
@@ -73,13 +95,13 @@ TILE_INLINE vf tile_add_at(vf sum, const char *a, tile_v b)
  * instruction. All rows would be bound by loads (two a cycle), none by the instructions that a core
  * decodes when it shares them with another thread; two of three measured best.
  */
-#if OZ_VL == 16 && !defined(TILE_PAIRS) /* vdpbf16ps is the bound there: folding only costs */
+#if OZ_VL == 16 && TILE_KR == 1 /* else the products are the bound: folding only costs */
 #define TILE_FOLDS(r) ((r) % 3 != 2)
 #else
 #define TILE_FOLDS(r) false
 #endif
 
-#define TILE_A_BYTES 4 /* of a row in one step: an f32, or two bf16 */
+#define TILE_A_BYTES 4 /* of a row in one step: an f32, two bf16, four bytes */
 
 #define ROWS_1(X) X(0)
 #define ROWS_2(X) ROWS_1(X) X(1)
@@ -194,13 +216,15 @@ TILE_INLINE void tile_any(int64_t rows, int64_t k, const char *a, int64_t lda, c
     }
 }
 
+#if !defined(TILE_ANY_ONLY)
 static void tile_run(int64_t rows, int64_t k, const void *a, int64_t lda, const void *b, float *c,
                      int64_t ldc, bool first)
 {
     tile_any(rows, k, a, lda, b, c, ldc, first, false);
 }
+#endif
 
-#if !defined(TILE_PAIRS)
+#if TILE_KR == 1
 static void tile_run_bf16(int64_t rows, int64_t k, const void *a, int64_t lda, const void *b,
                           float *c, int64_t ldc, bool first)
 {
@@ -208,6 +232,7 @@ static void tile_run_bf16(int64_t rows, int64_t k, const void *a, int64_t lda, c
 }
 #endif
 
+#if !defined(TILE_ANY_ONLY)
 /* ---- few rows, several panels ---- */
 
 /*
@@ -328,5 +353,7 @@ static void tile_run_few(int64_t rows, int64_t k, const void *a, int64_t lda, co
         few_any(rows, k, a, lda, b, b_step, c, ldc, c_step, first, false);
     }
 }
+
+#endif
 
 #endif

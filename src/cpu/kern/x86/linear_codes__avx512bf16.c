@@ -1,0 +1,295 @@
+/*
+ * linear of bf16 or e4m3 rows by e4m3, s8 and e2m1 weights with AVX512-BF16: 12 rows by 32 columns, 6
+ * with groups. Codes of both sides are exact in bf16; scales come after the products (cpu/qgemm.h).
+ * Within a group the order of a sum is that of linear_bf16__avx512bf16.c.
+ */
+#include "cpu/kern/x86/vec_avx512.h"
+
+#define TILE_PAIRS 1
+#define TILE_ANY_ONLY 1
+
+#include "cpu/kern/x86/tile_vec.h"
+
+#define Q_GROUPS 1
+#define Q_KR 2
+typedef vp q_v;
+
+static inline __attribute__((always_inline)) q_v q_set(const uint8_t *a)
+{
+    return vp_set(a);
+}
+static inline __attribute__((always_inline)) q_v q_get(const uint8_t *b, int half)
+{
+    return vp_load(b + 64 * half);
+}
+static inline __attribute__((always_inline)) vf q_dot(vf sum, q_v a, q_v b)
+{
+    return vp_dot(sum, a, b);
+}
+static inline __attribute__((always_inline)) vf q_begin(const int32_t *offset)
+{
+    (void)offset;
+    return v_zero();
+}
+static inline __attribute__((always_inline)) vf q_value(vf sum)
+{
+    return sum;
+}
+
+#include "cpu/kern/x86/q_avx512.h"
+
+/* ---- codes to bf16 ---- */
+
+/* bf16 of the 128 magnitudes of e4m3: 2^(e - 7) (1 + m / 8), m 2^-9, NaN. */
+static const uint8_t e4m3_low[128] = {
+    0x00, 0x00, 0x80, 0xC0, 0x00, 0x20, 0x40, 0x60, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xC0,
+};
+static const uint8_t e4m3_high[128] = {
+    0x00, 0x3B, 0x3B, 0x3B, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C,
+    0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D,
+    0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E,
+    0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F,
+    0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40,
+    0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41,
+    0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42,
+    0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x7F,
+};
+
+/* bf16 of e2m1, twice: an index has a fifth bit, which is the next code's. */
+#define E2M1_ROW                                                                            \
+    0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0, 0x8000, 0xBF00, 0xBF80, \
+        0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0
+static const uint16_t e2m1_table[32] = {E2M1_ROW, E2M1_ROW};
+
+struct tables {
+    __m512i low[2], high[2]; /* of e4m3 */
+    __m512i words;           /* of 4-bit codes */
+};
+
+OZ_Q_INLINE struct tables tables(void)
+{
+    return (struct tables){{_mm512_loadu_si512(e4m3_low), _mm512_loadu_si512(e4m3_low + 64)},
+                           {_mm512_loadu_si512(e4m3_high), _mm512_loadu_si512(e4m3_high + 64)},
+                           _mm512_loadu_si512(e2m1_table)};
+}
+
+/* Low and high bytes of bf16 of 64 codes. */
+OZ_Q_INLINE void e4m3_bytes(const struct tables *t, __m512i x, __m512i *low, __m512i *high)
+{
+    const __m512i sign = _mm512_set1_epi8((char)0x80);
+    *low = _mm512_permutex2var_epi8(t->low[0], x, t->low[1]);
+    *high = _mm512_permutex2var_epi8(t->high[0], x, t->high[1]);
+    *high = _mm512_ternarylogic_epi32(*high, x, sign, 0xF8); /* high | (x & sign) */
+}
+
+/* [16][4] s8 to pairs: integers up to 128 are the upper halves of their f32. */
+OZ_Q_INLINE __m512i upper(__m512i even, __m512i odd)
+{
+    __m512i a = _mm512_castps_si512(_mm512_cvtepi32_ps(even));
+    __m512i b = _mm512_castps_si512(_mm512_cvtepi32_ps(odd));
+    return _mm512_mask_blend_epi16(0xAAAAAAAAU, _mm512_srli_epi32(a, 16), b);
+}
+
+OZ_Q_INLINE void s8_pairs(__m512i x, __m512i *first, __m512i *second)
+{
+    *first = upper(_mm512_srai_epi32(_mm512_slli_epi32(x, 24), 24),
+                   _mm512_srai_epi32(_mm512_slli_epi32(x, 16), 24));
+    *second = upper(_mm512_srai_epi32(_mm512_slli_epi32(x, 8), 24), _mm512_srai_epi32(x, 24));
+}
+
+#define STEP(code) ((code) == OZ_QCODE_E2M1 ? 8 : 4) /* of K that a call decodes: 128 bytes */
+
+/* A step: out[2 i], out[2 i + 1] are pair i of features 0 to 15 and 16 to 31. */
+OZ_Q_INLINE void decode_step(enum oz_qcode code, const struct tables *t, const uint8_t *codes,
+                             __m512i *out)
+{
+    __m512i x = _mm512_loadu_si512(codes);
+    __m512i y = _mm512_loadu_si512(codes + 64);
+    __m512i low;
+    __m512i high;
+    if (code == OZ_QCODE_E4M3) {
+        e4m3_bytes(t, x, &low, &high);
+        out[0] = _mm512_unpacklo_epi8(low, high);
+        out[1] = _mm512_unpackhi_epi8(low, high);
+        e4m3_bytes(t, y, &low, &high);
+        out[2] = _mm512_unpacklo_epi8(low, high);
+        out[3] = _mm512_unpackhi_epi8(low, high);
+    } else if (code == OZ_QCODE_S8) {
+        s8_pairs(x, &out[0], &out[2]);
+        s8_pairs(y, &out[1], &out[3]);
+    } else {
+        out[0] = _mm512_permutexvar_epi16(x, t->words);
+        out[1] = _mm512_permutexvar_epi16(y, t->words);
+        out[2] = _mm512_permutexvar_epi16(_mm512_srli_epi16(x, 4), t->words);
+        out[3] = _mm512_permutexvar_epi16(_mm512_srli_epi16(y, 4), t->words);
+        out[4] = _mm512_permutexvar_epi16(_mm512_srli_epi16(x, 8), t->words);
+        out[5] = _mm512_permutexvar_epi16(_mm512_srli_epi16(y, 8), t->words);
+        out[6] = _mm512_permutexvar_epi16(_mm512_srli_epi16(x, 12), t->words);
+        out[7] = _mm512_permutexvar_epi16(_mm512_srli_epi16(y, 12), t->words);
+    }
+}
+
+OZ_Q_INLINE void decode_as(enum oz_qcode code, const uint8_t *codes, int64_t k, uint8_t *to)
+{
+    struct tables t = tables();
+    for (int64_t i = 0; i < k; i += STEP(code), codes += 128, to += 64 * STEP(code)) {
+        __m512i out[8];
+        decode_step(code, &t, codes, out);
+        for (int j = 0; j < STEP(code); j++) {
+            _mm512_storeu_si512(to + 64 * j, out[j]);
+        }
+    }
+}
+
+static void decode(enum oz_qcode code, const uint8_t *codes, int64_t k, void *block)
+{
+    switch (code) {
+    case OZ_QCODE_E4M3: decode_as(OZ_QCODE_E4M3, codes, k, block); break;
+    case OZ_QCODE_S8: decode_as(OZ_QCODE_S8, codes, k, block); break;
+    default: decode_as(OZ_QCODE_E2M1, codes, k, block); break;
+    }
+}
+
+/* ---- products ---- */
+
+static void run(int64_t rows, const struct oz_qblock *q, const void *b)
+{
+    if (q->group > 0) {
+        q_run_groups(rows, q, b);
+    } else {
+        tile_any(rows, q->k, q->a, q->lda, b, q->c, OZ_Q_NR, q->first, false);
+    }
+}
+
+/* One row, codes as they stream: the same sums as q_group_1 and tile_1. */
+OZ_Q_INLINE void few_as(const struct oz_qblock *q, enum oz_qcode code, bool groups,
+                        const uint8_t *codes)
+{
+    struct tables t = tables();
+    const uint8_t *a = q->a;
+    vf lo = q->first ? v_zero() : v_load(q->c);
+    vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
+    int64_t group = groups ? q->group : q->k;
+    int64_t g = 0;
+    for (int64_t k = 0; k < q->k; k += group, g++) {
+        vf p0 = groups ? v_zero() : lo;
+        vf p1 = groups ? v_zero() : hi;
+        for (int64_t i = 0; i < group; i += STEP(code), codes += 128, a += 2 * STEP(code)) {
+            __m512i out[8];
+            decode_step(code, &t, codes, out);
+            q_ahead(codes);
+            q_ahead(codes + 64);
+            for (int j = 0; j < STEP(code) / 2; j++) {
+                p0 = vp_dot(p0, vp_set(a + 4 * j), out[2 * j]);
+                p1 = vp_dot(p1, vp_set(a + 4 * j), out[2 * j + 1]);
+            }
+        }
+        if (!groups) {
+            lo = p0;
+            hi = p1;
+            continue;
+        }
+        if (q->a_scales != NULL) {
+            p0 = v_mul(p0, v_set(q->a_scales[g]));
+            p1 = v_mul(p1, v_set(q->a_scales[g]));
+        }
+        vf one = v_set(1);
+        lo = v_fma(p0, q->w_scales != NULL ? v_load(q->w_scales + g * OZ_Q_NR) : one, lo);
+        hi = v_fma(p1, q->w_scales != NULL ? v_load(q->w_scales + g * OZ_Q_NR + OZ_VL) : one, hi);
+    }
+    v_store(q->c, lo);
+    v_store(q->c + OZ_VL, hi);
+}
+
+static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
+                    const uint8_t *codes)
+{
+    bool groups = q->group > 0;
+    (void)rows;
+    switch (code) {
+    case OZ_QCODE_E4M3:
+        if (groups) {
+            few_as(q, OZ_QCODE_E4M3, true, codes);
+        } else {
+            few_as(q, OZ_QCODE_E4M3, false, codes);
+        }
+        break;
+    case OZ_QCODE_S8:
+        if (groups) {
+            few_as(q, OZ_QCODE_S8, true, codes);
+        } else {
+            few_as(q, OZ_QCODE_S8, false, codes);
+        }
+        break;
+    default:
+        if (groups) {
+            few_as(q, OZ_QCODE_E2M1, true, codes);
+        } else {
+            few_as(q, OZ_QCODE_E2M1, false, codes);
+        }
+        break;
+    }
+}
+
+/* ---- rows ---- */
+
+static void bring_e4m3(const uint8_t *src, int64_t n, uint16_t *dst)
+{
+    const __m512i spread = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    struct tables t = tables();
+    for (int64_t i = 0; i < n; i += 64) {
+        __mmask64 mask = n - i >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << (n - i)) - 1U;
+        __m512i low;
+        __m512i high;
+        __m512i x = _mm512_maskz_loadu_epi8(mask, src + i);
+        e4m3_bytes(&t, _mm512_permutexvar_epi64(spread, x), &low, &high);
+        __m512i a = _mm512_unpacklo_epi8(low, high); /* the first eight of each lane: 0 to 31 */
+        __m512i b = _mm512_unpackhi_epi8(low, high);
+        _mm512_mask_storeu_epi16(dst + i, (__mmask32)mask, a);
+        _mm512_mask_storeu_epi16(dst + i + 32, (__mmask32)(mask >> 32), b);
+    }
+}
+
+static void bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, int64_t padded,
+                  int64_t group, void *dst, float *scales, int32_t *offsets)
+{
+    uint16_t *to = dst;
+    int64_t at = row * x->stride + k0;
+    (void)offsets;
+    if (x->spec.dtype == OZ_DTYPE_BF16) {
+        memcpy(to, (const uint16_t *)x->data + at, (size_t)n * sizeof *to);
+    } else {
+        bring_e4m3((const uint8_t *)x->data + at, n, to);
+    }
+    memset(to + n, 0, (size_t)(padded - n) * sizeof *to);
+    if (scales != NULL) {
+        q_row_scales(x, row, k0, padded, group, 1, scales);
+    }
+}
+
+static const struct oz_qgemm_kernel micro = {
+    .mr = TILE_MR,
+    .group_mr = Q_GROUP_MR,
+    .k_block = 256,
+    .row_block = 192,
+    .rows = OZ_QROWS_BF16,
+    .step_bytes = 256,
+    .decode = decode,
+    .run = run,
+    .few = 1,
+    .run_few = run_few,
+    .bring = bring,
+    .scales = q_scales,
+    .finish = q_finish,
+    .store = v_store_tile,
+};
+
+OZ_Q_ENTRY(oz_kernel_linear_codes__avx512bf16, "oz_linear_bf16_codes_f32__avx512bf16_12x32",
+           OZ_TIER_AVX512BF16, "AMD EPYC (Zen 4)", micro)

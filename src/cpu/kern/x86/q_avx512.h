@@ -1,0 +1,248 @@
+/*
+ * cpu/kern/x86/q_avx512.h: what the kernels of quantized panels share on AVX-512: scales, rows, the
+ * end of a sum. Beside vec_avx512.h.
+ */
+#ifndef OZ_CPU_KERN_X86_Q_AVX512_H
+#define OZ_CPU_KERN_X86_Q_AVX512_H
+
+#include "cpu/kern/x86/store_vec.h"
+#include "cpu/qgemm.h"
+#include "num/float8.h"
+
+#define OZ_Q_INLINE static inline __attribute__((always_inline))
+
+#define Q_DUAL 512
+
+/* Asks for codes that will be read soon, where they stream. */
+#define Q_AHEAD 8192
+OZ_Q_INLINE void q_ahead(const uint8_t *codes)
+{
+    _mm_prefetch(codes + Q_AHEAD, _MM_HINT_T1);
+}
+
+/* ---- scales ---- */
+
+/* 2^(code - 127); 0 is a denormal, 255 NaN. */
+static inline vf q_e8m0(const uint8_t *p)
+{
+    __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    __m512i bits = _mm512_slli_epi32(x, 23);
+    __mmask16 zero = _mm512_testn_epi32_mask(x, x);
+    __mmask16 nan = _mm512_cmpeq_epi32_mask(x, _mm512_set1_epi32(255));
+    bits = _mm512_mask_mov_epi32(bits, zero, _mm512_set1_epi32(0x00400000));
+    bits = _mm512_mask_mov_epi32(bits, nan, _mm512_set1_epi32(0x7FC00000));
+    return _mm512_castsi512_ps(bits);
+}
+
+/* e4m3 to f32: the magnitude's bits in place, times 2^120, which makes denormals right. */
+static inline vf q_e4m3(const uint8_t *p)
+{
+    __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    __m512i rest = _mm512_and_si512(x, _mm512_set1_epi32(0x7F));
+    __m512i sign = _mm512_slli_epi32(_mm512_xor_si512(x, rest), 24);
+    vf value = v_mul(_mm512_castsi512_ps(_mm512_slli_epi32(rest, 20)), v_set(0x1p120F));
+    __mmask16 nan = _mm512_cmpeq_epi32_mask(rest, _mm512_set1_epi32(0x7F));
+    __m512i bits =
+        _mm512_mask_mov_epi32(_mm512_castps_si512(value), nan, _mm512_set1_epi32(0x7FC00000));
+    return _mm512_castsi512_ps(_mm512_or_si512(bits, sign));
+}
+
+static void q_scales(const struct oz_qlayout *l, const uint8_t *panel, int64_t first, int64_t count,
+                     float *dst)
+{
+    const float *f32 = (const float *)(const void *)(panel + l->scales);
+    const float *second = (const float *)(const void *)(panel + l->scales2);
+    const uint8_t *codes = panel + l->scales + first * OZ_Q_NR;
+    for (int64_t g = 0; g < count; g++, dst += OZ_Q_NR) {
+        for (int64_t half = 0; half < OZ_Q_NR; half += OZ_VL) {
+            int64_t at = g * OZ_Q_NR + half;
+            vf x = l->shared_scale                ? v_set(f32[first + g])
+                   : l->scale == OZ_DTYPE_F32     ? v_load(f32 + first * OZ_Q_NR + at)
+                   : l->scale == OZ_DTYPE_F8_E8M0 ? q_e8m0(codes + at)
+                                                  : q_e4m3(codes + at);
+            if (l->dual) {
+                x = v_mul(x, v_load(second + (first + g) * l->group / Q_DUAL * OZ_Q_NR + half));
+            }
+            v_store(dst + half, x);
+        }
+    }
+}
+
+/* The scale of a level of a row's activation that spans columns from `col` on. */
+static inline float q_row_scale(const struct oz_act *x, int32_t level, int64_t row, int64_t col)
+{
+    int64_t group = x->spec.scale[level].group_cols;
+    int64_t groups = (x->cols + group - 1) / group;
+    bool by_cols = x->spec.scale[level].layout == OZ_SCALE_COLS;
+    int64_t at = by_cols ? col / group * x->rows + row : row * groups + col / group;
+    const uint8_t *codes = x->scales[level];
+    switch (x->spec.scale[level].dtype) {
+    case OZ_DTYPE_F32: return ((const float *)x->scales[level])[at];
+    case OZ_DTYPE_F8_E8M0: return oz_e8m0_to_f32(codes[at]);
+    default: return oz_e4m3_to_f32(codes[at]);
+    }
+}
+
+/* Scales of the groups of [k0, k0 + padded); zero behind the row's end. */
+static inline void q_row_scales(const struct oz_act *x, int64_t row, int64_t k0, int64_t padded,
+                                int64_t group, float factor, float *scales)
+{
+    bool two = x->spec.scale_count == 2 && x->spec.scale[1].group_cols > 0;
+    for (int64_t k = 0; k < padded; k += group) {
+        float s = 0;
+        if (k0 + k < x->cols) {
+            s = q_row_scale(x, 0, row, k0 + k) * factor;
+            s = two ? s * q_row_scale(x, 1, row, k0 + k) : s;
+        }
+        scales[k / group] = s;
+    }
+}
+
+/* ---- the end of a sum ---- */
+
+static void q_finish(int64_t rows, const float *row_scales, const float *col_scales,
+                     const int32_t *col_sums, float *c)
+{
+    vf s0 = col_scales != NULL ? v_load(col_scales) : v_set(1);
+    vf s1 = col_scales != NULL ? v_load(col_scales + OZ_VL) : v_set(1);
+    for (int64_t r = 0; r < rows; r++, c += OZ_Q_NR) {
+        vf y0 = v_load(c);
+        vf y1 = v_load(c + OZ_VL);
+        if (col_sums != NULL) {
+            __m512i off0 = _mm512_slli_epi32(_mm512_loadu_si512(col_sums), 7);
+            __m512i off1 = _mm512_slli_epi32(_mm512_loadu_si512(col_sums + OZ_VL), 7);
+            y0 = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(y0), off0));
+            y1 = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(y1), off1));
+        }
+        y0 = v_mul(s0, y0);
+        y1 = v_mul(s1, y1);
+        if (row_scales != NULL) {
+            y0 = v_mul(v_set(row_scales[r]), y0);
+            y1 = v_mul(v_set(row_scales[r]), y1);
+        }
+        v_store(c, y0);
+        v_store(c + OZ_VL, y1);
+    }
+}
+
+/* ---- groups ---- */
+
+/*
+ * Rows by a decoded block, in groups: six rows by 32 columns have twelve partial sums and twelve sums. A unit
+ * defines, before it includes this file with Q_GROUPS: Q_KR, q_v, q_set, q_get(b, lane), q_dot, and
+ * q_begin(offset pointer or NULL), q_value (a partial sum in f32).
+ */
+#if defined(Q_GROUPS)
+
+#define Q_A_BYTES 4 /* of a row in a step */
+#define Q_UNROLL 4
+
+#define Q_LOAD(r)                                             \
+    vf lo##r = q->first ? v_zero() : v_load(c + (r)*OZ_Q_NR); \
+    vf hi##r = q->first ? v_zero() : v_load(c + (r)*OZ_Q_NR + OZ_VL);
+#define Q_BEGIN(r)                                                                         \
+    vf plo##r = q_begin(q->a_offsets != NULL ? q->a_offsets + (r)*q->scale_ld + g : NULL); \
+    vf phi##r = plo##r;
+#define Q_ROW(r)                                            \
+    x = q_set((r) < 3 ? a + (r)*row : far + ((r)-3) * row); \
+    plo##r = q_dot(plo##r, x, b0);                          \
+    phi##r = q_dot(phi##r, x, b1);
+#define Q_SCALE(r)                                          \
+    {                                                       \
+        vf v0 = q_value(plo##r);                            \
+        vf v1 = q_value(phi##r);                            \
+        if (q->a_scales != NULL) {                          \
+            vf s = v_set(q->a_scales[(r)*q->scale_ld + g]); \
+            v0 = v_mul(v0, s);                              \
+            v1 = v_mul(v1, s);                              \
+        }                                                   \
+        lo##r = v_fma(v0, w0, lo##r);                       \
+        hi##r = v_fma(v1, w1, hi##r);                       \
+    }
+#define Q_STORE(r)                   \
+    v_store(c + (r)*OZ_Q_NR, lo##r); \
+    v_store(c + (r)*OZ_Q_NR + OZ_VL, hi##r);
+
+#define Q_ROWS_1(X) X(0)
+#define Q_ROWS_2(X) Q_ROWS_1(X) X(1)
+#define Q_ROWS_3(X) Q_ROWS_2(X) X(2)
+#define Q_ROWS_4(X) Q_ROWS_3(X) X(3)
+#define Q_ROWS_5(X) Q_ROWS_4(X) X(4)
+#define Q_ROWS_6(X) Q_ROWS_5(X) X(5)
+
+#define Q_GROUP_TILE(name, ROWS)                                                                \
+    OZ_Q_INLINE void name(const struct oz_qblock *q, const uint8_t *b)                          \
+    {                                                                                           \
+        const int64_t row = q->lda * (Q_A_BYTES / Q_KR);                                        \
+        const uint8_t *a = q->a;                                                                \
+        const uint8_t *far = a + 3 * row;                                                       \
+        float *c = q->c;                                                                        \
+        int64_t g = 0;                                                                          \
+        ROWS(Q_LOAD)                                                                            \
+        for (int64_t k = 0; k < q->k; k += q->group, g++) {                                     \
+            vf w0 = q->w_scales != NULL ? v_load(q->w_scales + g * OZ_Q_NR) : v_set(1);         \
+            vf w1 = q->w_scales != NULL ? v_load(q->w_scales + g * OZ_Q_NR + OZ_VL) : v_set(1); \
+            ROWS(Q_BEGIN)                                                                       \
+            for (int64_t i = 0; i < q->group; i += Q_UNROLL * Q_KR) {                           \
+                _Pragma("GCC unroll 4") for (int j = 0; j < Q_UNROLL; j++)                      \
+                {                                                                               \
+                    q_v x;                                                                      \
+                    q_v b0 = q_get(b, 0);                                                       \
+                    q_v b1 = q_get(b, 1);                                                       \
+                    ROWS(Q_ROW)                                                                 \
+                    b += 128;                                                                   \
+                    a += Q_A_BYTES;                                                             \
+                    far += Q_A_BYTES;                                                           \
+                }                                                                               \
+            }                                                                                   \
+            ROWS(Q_SCALE)                                                                       \
+        }                                                                                       \
+        ROWS(Q_STORE)                                                                           \
+    }
+
+Q_GROUP_TILE(q_group_1, Q_ROWS_1)
+Q_GROUP_TILE(q_group_2, Q_ROWS_2)
+Q_GROUP_TILE(q_group_3, Q_ROWS_3)
+Q_GROUP_TILE(q_group_4, Q_ROWS_4)
+Q_GROUP_TILE(q_group_5, Q_ROWS_5)
+Q_GROUP_TILE(q_group_6, Q_ROWS_6)
+#define Q_GROUP_MR 6
+
+static void q_run_groups(int64_t rows, const struct oz_qblock *q, const void *b)
+{
+    switch (rows) {
+    case 1: q_group_1(q, b); break;
+    case 2: q_group_2(q, b); break;
+    case 3: q_group_3(q, b); break;
+    case 4: q_group_4(q, b); break;
+    case 5: q_group_5(q, b); break;
+    default: q_group_6(q, b); break;
+    }
+}
+#endif
+
+/* ---- list entries ---- */
+
+#define OZ_Q_ENTRY(object, text, tier_, proven_, micro)                            \
+    static size_t object##_scratch(const struct oz_device *dev, const void *a)     \
+    {                                                                              \
+        return oz_qgemm_linear_scratch(dev, a, &object);                           \
+    }                                                                              \
+    static const char *object##_reject(const struct oz_device *dev, const void *a) \
+    {                                                                              \
+        return oz_qgemm_linear_reject(dev, a, &object);                            \
+    }                                                                              \
+    static enum oz_status object##_run(const struct oz_op_ctx *ctx, const void *a) \
+    {                                                                              \
+        return oz_qgemm_linear(ctx, a, &object);                                   \
+    }                                                                              \
+    const struct oz_cpu_kernel object = {.name = (text),                           \
+                                         .op = OZ_OP_LINEAR,                       \
+                                         .tier = (tier_),                          \
+                                         .proven = (proven_),                      \
+                                         .reject = object##_reject,                \
+                                         .scratch = object##_scratch,              \
+                                         .run = object##_run,                      \
+                                         .q = &(micro)};
+
+#endif
