@@ -104,11 +104,14 @@ static const char *decline(const struct oz_device *dev, const struct oz_cpu_kern
     return NULL;
 }
 
-/* Rows of a mode as kernels of panels take them: plain ones in bf16. */
-static struct oz_act_spec panel_rows(const struct oz_param *param, int32_t mode)
+/* Rows of a mode as a kernel of panels takes them: plain ones in bf16 where it multiplies bf16. */
+static struct oz_act_spec panel_rows(const struct oz_cpu_kernel *k, const struct oz_param *param,
+                                     int32_t mode)
 {
     struct oz_act_spec spec = wanted(param, mode);
-    spec.dtype = spec.dtype == OZ_DTYPE_F32 ? OZ_DTYPE_BF16 : spec.dtype;
+    if (spec.dtype == OZ_DTYPE_F32 && k->q->rows == OZ_QROWS_BF16) {
+        spec.dtype = OZ_DTYPE_BF16;
+    }
     return spec;
 }
 
@@ -117,7 +120,7 @@ static const char *decline_mode(const struct oz_device *dev, const struct oz_cpu
                                 const struct oz_param *param, int32_t mode,
                                 const struct oz_qlayout *l)
 {
-    struct oz_act_spec spec = panel_rows(param, mode);
+    struct oz_act_spec spec = panel_rows(k, param, mode);
     return spec.dtype == OZ_DTYPE_BF16 && dev->f32_math ? "f32 arithmetic was asked for"
                                                         : oz_qgemm_decline(k->q, &spec, l);
 }
@@ -269,7 +272,7 @@ enum oz_status oz_cpu_plan_param(struct oz_device *dev, const struct oz_param *p
         bool known = oz_qlayout_of(&param->weight, &l);
         answer->packed_bytes = known ? oz_qlayout_bytes(&l) : SIZE_MAX;
         answer->band_rows = OZ_Q_NR;
-        answer->wants = panel_rows(param, request->mode);
+        answer->wants = panel_rows(plan->kernel, param, request->mode);
         return answer->packed_bytes != SIZE_MAX
                    ? OZ_OK
                    : OZ_FAIL(err, OZ_ERR_NOMEM, "%s: its packed size overflows.", name);

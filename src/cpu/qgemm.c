@@ -55,6 +55,9 @@ static const char *decline_format(const struct oz_qgemm_kernel *k, const struct 
 {
     bool s8 = l->code == OZ_QCODE_S8;
     switch (k->rows) {
+    case OZ_QROWS_F32:
+        return x->dtype == OZ_DTYPE_I8 && s8 ? "it would sum products of s8 in f32" : NULL;
+    case OZ_QROWS_S16:
     case OZ_QROWS_U8:
         return s8 && x->dtype == OZ_DTYPE_I8 && x->static_scale == NULL && x->scale_count == 1
                    ? NULL
@@ -81,11 +84,14 @@ const char *oz_qgemm_decline(const struct oz_qgemm_kernel *k, const struct oz_ac
     if (x->rotate_cols != 0 || x->low_rank_a != NULL || oz_ref_act_problem(x) != NULL) {
         return "its rows have scales or transforms that it does not know";
     }
+    if (k->rows == OZ_QROWS_F32) {
+        return NULL;
+    }
     int64_t group = common_group(x, l);
     if (group > 0 && k->group_mr == 0) {
         return "it takes no groups of scales";
     }
-    if (k->rows == OZ_QROWS_U8) {
+    if (k->rows == OZ_QROWS_U8 || k->rows == OZ_QROWS_S16) {
         return l->cols < OZ_INT8_MOST_DEPTH ? NULL : "sums would leave 32 bits";
     }
     if (rows_group(x) != 0 && rows_group(x) != group) {
@@ -127,7 +133,15 @@ static size_t reserve(size_t *total, int64_t bytes)
 
 static int64_t row_bytes(const struct oz_qgemm_kernel *k)
 {
-    return k->rows == OZ_QROWS_BF16 ? 2 : 1;
+    return k->rows == OZ_QROWS_F32                               ? 4
+           : k->rows == OZ_QROWS_BF16 || k->rows == OZ_QROWS_S16 ? 2
+                                                                 : 1;
+}
+
+/* Are sums scaled group by group, or only at the end? */
+static bool sums_groups(const struct oz_qgemm_kernel *k)
+{
+    return k->rows == OZ_QROWS_BF16 || k->rows == OZ_QROWS_DOUBLE;
 }
 
 /* Rows and panels of a task. As cpu/gemm.c: which rows share one changes no sum. */
@@ -138,7 +152,7 @@ static void cut(struct product *p, int64_t threads)
     int64_t unit = l->group > 0 ? k->group_mr : k->mr;
     int64_t wanted = threads > 1 ? threads * TASKS_PER_THREAD : 1;
     int64_t rows = k->row_block;
-    int64_t most = l->few ? FEW_PANELS : TASK_PANELS;
+    int64_t most = l->few ? FEW_PANELS : TASK_PANELS; /* of a task */
     l->panels = ceil_div(p->n, OZ_Q_NR);
     for (;;) {
         l->row_tasks = max64(1, ceil_div(p->m, rows));
@@ -159,7 +173,7 @@ static void lay_out(struct product *p, int64_t threads)
     struct layout *l = &p->l;
     const struct oz_qgemm_kernel *k = p->kernel;
     *l = (struct layout){.group = common_group(&p->x->spec, &p->weight)};
-    if (k->rows == OZ_QROWS_U8) {
+    if (!sums_groups(k)) {
         l->group = 0;
     }
     l->few = p->m <= k->few;
@@ -170,7 +184,7 @@ static void lay_out(struct product *p, int64_t threads)
         l->k_block = max64(k->k_block, most / k->k_block * k->k_block);
     }
     l->k_block = min64(l->k_block, p->weight.depth);
-    l->lda = oz_gemm_pad(l->k_block, 64) + (row_bytes(k) == 2 ? 32 : 64);
+    l->lda = oz_gemm_pad(l->k_block, 64) + (row_bytes(k) == 1 ? 64 : 32);
     l->scale_ld = l->group > 0 ? l->k_block / l->group : 0;
     int64_t sums = l->task_rows * l->group_panels * OZ_Q_NR * (int64_t)sizeof(float);
     l->sums = reserve(&l->total, sums);
@@ -179,7 +193,8 @@ static void lay_out(struct product *p, int64_t threads)
     l->rows = reserve(&l->total, l->task_rows * l->lda * row_bytes(k));
     l->a_scales = reserve(&l->total, l->task_rows * l->scale_ld * (int64_t)sizeof(float));
     l->offsets = reserve(&l->total, l->task_rows * l->scale_ld * (int64_t)sizeof(int32_t));
-    l->w_scales = reserve(&l->total, l->scale_ld * OZ_Q_NR * (int64_t)sizeof(float));
+    int64_t groups = p->weight.group > 0 ? l->k_block / p->weight.group : 0;
+    l->w_scales = reserve(&l->total, groups * OZ_Q_NR * (int64_t)sizeof(float));
     l->finish = reserve(&l->total, l->task_rows * (int64_t)sizeof(float));
 }
 
@@ -200,6 +215,9 @@ static float *floats(const struct task *t, size_t at)
 static const float *row_scales(const struct product *p, const struct task *t)
 {
     const struct oz_act_spec *x = &p->x->spec;
+    if (p->kernel->rows == OZ_QROWS_F32) {
+        return NULL;
+    }
     float *dst = floats(t, p->l.finish);
     int level = x->scale_count == 2 && x->scale[1].group_cols == 0   ? 1
                 : x->scale_count == 1 && x->scale[0].group_cols == 0 ? 0
@@ -265,7 +283,7 @@ static void multiply(const struct product *p, const struct task *t, const struct
     }
     int64_t most = l->few ? k->few : q.group > 0 ? k->group_mr : k->mr;
     if (!l->few && k->decode != NULL) {
-        k->decode(p->weight.code, codes, q.k, t->room + l->block);
+        k->decode(&p->weight, q.w_scales, codes, q.k, t->room + l->block);
         b = t->room + l->block;
     }
     int64_t bytes = q.k * OZ_Q_NR * p->weight.code_bits / 8;
@@ -313,7 +331,7 @@ static void finish(const struct product *p, const uint8_t *packed, int64_t panel
                    int64_t rows, const float *row_scales, float *sums)
 {
     const uint8_t *at = panel_at(p, packed, panel);
-    bool integers = p->kernel->rows == OZ_QROWS_U8;
+    bool integers = p->kernel->rows == OZ_QROWS_U8 || p->kernel->rows == OZ_QROWS_S16;
     const float *columns = p->weight.column_scales ? (const float *)(const void *)at : NULL;
     if (row_scales == NULL && columns == NULL && !integers) {
         return;

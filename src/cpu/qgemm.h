@@ -7,7 +7,8 @@
  * shares scales, codes are multiplied (exact operands: bf16 in pairs as VDPBF16PS adds them, or
  * doubled e2m1 as integers), and then sum = fma(partial x_scale, w_scale, sum), groups in the order
  * of K; without groups there is one partial sum, K from first to last; what spans the whole row or
- * column comes at the end. So an element's bytes depend on its row and its weight column alone.
+ * column comes at the end. Kernels in f32 (OZ_QROWS_F32) scale operands of groups before they multiply, as
+ * the reference does. So an element's bytes depend on its row and its weight column alone.
  *
  * A packed weight: panels of 32 features, panel after panel. A panel is (each part begins at a
  * multiple of 64 bytes)
@@ -56,8 +57,10 @@ void oz_qgemm_pack(struct oz_pool *pool, const struct oz_qlayout *l, const struc
 
 /* Rows as a kernel multiplies them. */
 enum oz_qrows {
-    OZ_QROWS_BF16,   /* codes of BF16, F8_E4M3 */
+    OZ_QROWS_BF16, /* codes of BF16, F8_E4M3 */
+    OZ_QROWS_F32, /* values of any format, scales applied (exactly, or with the reference's rounding) */
     OZ_QROWS_U8,     /* s8 codes + 128 */
+    OZ_QROWS_S16,    /* s8 codes */
     OZ_QROWS_DOUBLE, /* e2m1 codes, doubled, s8; of eight of K in the order 0 4 1 5 2 6 3 7, as the
                       * nibbles of a packed word come out */
 };
@@ -84,8 +87,10 @@ struct oz_qgemm_kernel {
     int32_t row_block; /* rows of a task, at most; a multiple of mr and group_mr */
     enum oz_qrows rows;
     int32_t step_bytes; /* of a decoded step of four of K: 32 features */
-    /* Codes of a block to the form of `run`. NULL: they are in it. */
-    void (*decode)(enum oz_qcode code, const uint8_t *codes, int64_t k, void *block);
+    /* Codes of a block to the form of `run`; with F32 rows times their scales [k / group][32] (NULL:
+     * none). NULL: they are in it. */
+    void (*decode)(const struct oz_qlayout *l, const float *scales, const uint8_t *codes, int64_t k,
+                   void *block);
     /* rows in 1..mr (group_mr with groups); b: a decoded block. */
     void (*run)(int64_t rows, const struct oz_qblock *q, const void *b);
     /* The same from codes as they are packed, for rows in 1..few; 0: none. */

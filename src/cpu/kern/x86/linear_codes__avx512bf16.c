@@ -148,9 +148,11 @@ OZ_Q_INLINE void decode_as(enum oz_qcode code, const uint8_t *codes, int64_t k, 
     }
 }
 
-static void decode(enum oz_qcode code, const uint8_t *codes, int64_t k, void *block)
+static void decode(const struct oz_qlayout *l, const float *scales, const uint8_t *codes, int64_t k,
+                   void *block)
 {
-    switch (code) {
+    (void)scales;
+    switch (l->code) {
     case OZ_QCODE_E4M3: decode_as(OZ_QCODE_E4M3, codes, k, block); break;
     case OZ_QCODE_S8: decode_as(OZ_QCODE_S8, codes, k, block); break;
     default: decode_as(OZ_QCODE_E2M1, codes, k, block); break;
@@ -286,8 +288,8 @@ static const struct oz_qgemm_kernel micro = {
     .few = 1,
     .run_few = run_few,
     .bring = bring,
-    .scales = q_scales,
-    .finish = q_finish,
+    .scales = qe_scales,
+    .finish = qe_finish,
     .store = v_store_tile,
 };
 

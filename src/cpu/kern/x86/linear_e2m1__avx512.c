@@ -47,10 +47,12 @@ OZ_Q_INLINE void decode_step(const uint8_t *codes, __m512i *low, __m512i *high)
     *high = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble));
 }
 
-static void decode(enum oz_qcode code, const uint8_t *codes, int64_t k, void *block)
+static void decode(const struct oz_qlayout *l, const float *scales, const uint8_t *codes, int64_t k,
+                   void *block)
 {
+    (void)scales;
     uint8_t *to = block;
-    (void)code;
+    (void)l;
     for (int64_t i = 0; i < k; i += 8, codes += 128, to += 256) {
         __m512i b[4];
         decode_step(codes, &b[0], &b[2]);
@@ -152,8 +154,8 @@ static const struct oz_qgemm_kernel micro = {
     .few = 1,
     .run_few = run_few,
     .bring = bring,
-    .scales = q_scales,
-    .finish = q_finish,
+    .scales = qe_scales,
+    .finish = qe_finish,
     .store = v_store_tile,
 };
 

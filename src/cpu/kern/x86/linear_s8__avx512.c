@@ -67,8 +67,8 @@ static const struct oz_qgemm_kernel micro = {
     .few = 1,
     .run_few = run_few,
     .bring = bring,
-    .scales = q_scales,
-    .finish = q_finish,
+    .scales = qe_scales,
+    .finish = qe_finish_u8,
     .store = v_store_tile,
 };
 

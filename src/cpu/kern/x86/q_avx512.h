@@ -1,17 +1,11 @@
 /*
- * cpu/kern/x86/q_avx512.h: what the kernels of quantized panels share on AVX-512: scales, rows, the
- * end of a sum. Beside vec_avx512.h.
+ * cpu/kern/x86/q_avx512.h: what the kernels of codes share on AVX-512: rows, groups. Beside vec_avx512.h.
  */
 #ifndef OZ_CPU_KERN_X86_Q_AVX512_H
 #define OZ_CPU_KERN_X86_Q_AVX512_H
 
-#include "cpu/kern/x86/store_vec.h"
-#include "cpu/qgemm.h"
+#include "cpu/kern/x86/q_end_vec.h"
 #include "num/float8.h"
-
-#define OZ_Q_INLINE static inline __attribute__((always_inline))
-
-#define Q_DUAL 512
 
 /* Asks for codes that will be read soon, where they stream. */
 #define Q_AHEAD 8192
@@ -20,53 +14,7 @@ OZ_Q_INLINE void q_ahead(const uint8_t *codes)
     _mm_prefetch(codes + Q_AHEAD, _MM_HINT_T1);
 }
 
-/* ---- scales ---- */
-
-/* 2^(code - 127); 0 is a denormal, 255 NaN. */
-static inline vf q_e8m0(const uint8_t *p)
-{
-    __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
-    __m512i bits = _mm512_slli_epi32(x, 23);
-    __mmask16 zero = _mm512_testn_epi32_mask(x, x);
-    __mmask16 nan = _mm512_cmpeq_epi32_mask(x, _mm512_set1_epi32(255));
-    bits = _mm512_mask_mov_epi32(bits, zero, _mm512_set1_epi32(0x00400000));
-    bits = _mm512_mask_mov_epi32(bits, nan, _mm512_set1_epi32(0x7FC00000));
-    return _mm512_castsi512_ps(bits);
-}
-
-/* e4m3 to f32: the magnitude's bits in place, times 2^120, which makes denormals right. */
-static inline vf q_e4m3(const uint8_t *p)
-{
-    __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
-    __m512i rest = _mm512_and_si512(x, _mm512_set1_epi32(0x7F));
-    __m512i sign = _mm512_slli_epi32(_mm512_xor_si512(x, rest), 24);
-    vf value = v_mul(_mm512_castsi512_ps(_mm512_slli_epi32(rest, 20)), v_set(0x1p120F));
-    __mmask16 nan = _mm512_cmpeq_epi32_mask(rest, _mm512_set1_epi32(0x7F));
-    __m512i bits =
-        _mm512_mask_mov_epi32(_mm512_castps_si512(value), nan, _mm512_set1_epi32(0x7FC00000));
-    return _mm512_castsi512_ps(_mm512_or_si512(bits, sign));
-}
-
-static void q_scales(const struct oz_qlayout *l, const uint8_t *panel, int64_t first, int64_t count,
-                     float *dst)
-{
-    const float *f32 = (const float *)(const void *)(panel + l->scales);
-    const float *second = (const float *)(const void *)(panel + l->scales2);
-    const uint8_t *codes = panel + l->scales + first * OZ_Q_NR;
-    for (int64_t g = 0; g < count; g++, dst += OZ_Q_NR) {
-        for (int64_t half = 0; half < OZ_Q_NR; half += OZ_VL) {
-            int64_t at = g * OZ_Q_NR + half;
-            vf x = l->shared_scale                ? v_set(f32[first + g])
-                   : l->scale == OZ_DTYPE_F32     ? v_load(f32 + first * OZ_Q_NR + at)
-                   : l->scale == OZ_DTYPE_F8_E8M0 ? q_e8m0(codes + at)
-                                                  : q_e4m3(codes + at);
-            if (l->dual) {
-                x = v_mul(x, v_load(second + (first + g) * l->group / Q_DUAL * OZ_Q_NR + half));
-            }
-            v_store(dst + half, x);
-        }
-    }
-}
+/* ---- rows ---- */
 
 /* The scale of a level of a row's activation that spans columns from `col` on. */
 static inline float q_row_scale(const struct oz_act *x, int32_t level, int64_t row, int64_t col)
@@ -95,33 +43,6 @@ static inline void q_row_scales(const struct oz_act *x, int64_t row, int64_t k0,
             s = two ? s * q_row_scale(x, 1, row, k0 + k) : s;
         }
         scales[k / group] = s;
-    }
-}
-
-/* ---- the end of a sum ---- */
-
-static void q_finish(int64_t rows, const float *row_scales, const float *col_scales,
-                     const int32_t *col_sums, float *c)
-{
-    vf s0 = col_scales != NULL ? v_load(col_scales) : v_set(1);
-    vf s1 = col_scales != NULL ? v_load(col_scales + OZ_VL) : v_set(1);
-    for (int64_t r = 0; r < rows; r++, c += OZ_Q_NR) {
-        vf y0 = v_load(c);
-        vf y1 = v_load(c + OZ_VL);
-        if (col_sums != NULL) {
-            __m512i off0 = _mm512_slli_epi32(_mm512_loadu_si512(col_sums), 7);
-            __m512i off1 = _mm512_slli_epi32(_mm512_loadu_si512(col_sums + OZ_VL), 7);
-            y0 = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(y0), off0));
-            y1 = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(y1), off1));
-        }
-        y0 = v_mul(s0, y0);
-        y1 = v_mul(s1, y1);
-        if (row_scales != NULL) {
-            y0 = v_mul(v_set(row_scales[r]), y0);
-            y1 = v_mul(v_set(row_scales[r]), y1);
-        }
-        v_store(c, y0);
-        v_store(c + OZ_VL, y1);
     }
 }
 
@@ -220,29 +141,5 @@ static void q_run_groups(int64_t rows, const struct oz_qblock *q, const void *b)
     }
 }
 #endif
-
-/* ---- list entries ---- */
-
-#define OZ_Q_ENTRY(object, text, tier_, proven_, micro)                            \
-    static size_t object##_scratch(const struct oz_device *dev, const void *a)     \
-    {                                                                              \
-        return oz_qgemm_linear_scratch(dev, a, &object);                           \
-    }                                                                              \
-    static const char *object##_reject(const struct oz_device *dev, const void *a) \
-    {                                                                              \
-        return oz_qgemm_linear_reject(dev, a, &object);                            \
-    }                                                                              \
-    static enum oz_status object##_run(const struct oz_op_ctx *ctx, const void *a) \
-    {                                                                              \
-        return oz_qgemm_linear(ctx, a, &object);                                   \
-    }                                                                              \
-    const struct oz_cpu_kernel object = {.name = (text),                           \
-                                         .op = OZ_OP_LINEAR,                       \
-                                         .tier = (tier_),                          \
-                                         .proven = (proven_),                      \
-                                         .reject = object##_reject,                \
-                                         .scratch = object##_scratch,              \
-                                         .run = object##_run,                      \
-                                         .q = &(micro)};
 
 #endif

@@ -224,7 +224,7 @@ static void tile_run(int64_t rows, int64_t k, const void *a, int64_t lda, const 
 }
 #endif
 
-#if TILE_KR == 1
+#if TILE_KR == 1 && !defined(TILE_ANY_ONLY)
 static void tile_run_bf16(int64_t rows, int64_t k, const void *a, int64_t lda, const void *b,
                           float *c, int64_t ldc, bool first)
 {

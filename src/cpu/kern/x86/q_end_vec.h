@@ -1,0 +1,252 @@
+/*
+ * cpu/kern/x86/q_end_vec.h: what kernels of quantized panels share on every tier, over vec_avx2.h or
+ * vec_avx512.h: lanes of codes, scales of panels, the end of a sum, list entries.
+ */
+#ifndef OZ_CPU_KERN_X86_Q_END_VEC_H
+#define OZ_CPU_KERN_X86_Q_END_VEC_H
+
+#include "cpu/kern/x86/store_vec.h"
+#include "cpu/qgemm.h"
+
+#define OZ_Q_INLINE static inline __attribute__((always_inline))
+
+/* ---- lanes of integers ---- */
+
+#if OZ_VL == 16
+#define QI(name) _mm512_##name
+#define QI_N(n) ((unsigned)(n)) /* a count of bits to shift by */
+typedef __m512i qi_i;
+OZ_Q_INLINE qi_i qi_widen(__m128i bytes) /* the first OZ_VL of them */
+{
+    return _mm512_cvtepu8_epi32(bytes);
+}
+OZ_Q_INLINE qi_i qi_bytes(const uint8_t *p)
+{
+    return qi_widen(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+OZ_Q_INLINE qi_i qi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+OZ_Q_INLINE vf qi_cast(qi_i x)
+{
+    return _mm512_castsi512_ps(x);
+}
+OZ_Q_INLINE qi_i qi_or(qi_i a, qi_i b)
+{
+    return _mm512_or_si512(a, b);
+}
+OZ_Q_INLINE qi_i qi_and(qi_i a, uint32_t b)
+{
+    return _mm512_and_si512(a, _mm512_set1_epi32((int32_t)b));
+}
+OZ_Q_INLINE vf qi_int(qi_i x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
+/* NaN where a magnitude of e4m3 is 0x7F. */
+OZ_Q_INLINE vf qi_nan(vf value, qi_i rest)
+{
+    __mmask16 nan = _mm512_cmpeq_epi32_mask(rest, _mm512_set1_epi32(0x7F));
+    return _mm512_mask_mov_ps(value, nan, qi_cast(_mm512_set1_epi32(0x7FC00000)));
+}
+/* Half of e2m1's magnitudes by the low three bits of a lane. */
+OZ_Q_INLINE vf qi_e2m1_magnitude(qi_i code)
+{
+    const vf table = _mm512_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6, 0, 0.5F, 1, 1.5F, 2, 3, 4, 6);
+    return _mm512_permutexvar_ps(code, table);
+}
+#else
+#define QI(name) _mm256_##name
+#define QI_N(n) (n)
+typedef __m256i qi_i;
+OZ_Q_INLINE qi_i qi_widen(__m128i bytes)
+{
+    return _mm256_cvtepu8_epi32(bytes);
+}
+OZ_Q_INLINE qi_i qi_bytes(const uint8_t *p)
+{
+    return qi_widen(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+OZ_Q_INLINE qi_i qi_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+OZ_Q_INLINE vf qi_cast(qi_i x)
+{
+    return _mm256_castsi256_ps(x);
+}
+OZ_Q_INLINE qi_i qi_or(qi_i a, qi_i b)
+{
+    return _mm256_or_si256(a, b);
+}
+OZ_Q_INLINE qi_i qi_and(qi_i a, uint32_t b)
+{
+    return _mm256_and_si256(a, _mm256_set1_epi32((int32_t)b));
+}
+OZ_Q_INLINE vf qi_int(qi_i x)
+{
+    return _mm256_cvtepi32_ps(x);
+}
+OZ_Q_INLINE vf qi_nan(vf value, qi_i rest)
+{
+    __m256i nan = _mm256_cmpeq_epi32(rest, _mm256_set1_epi32(0x7F));
+    return _mm256_blendv_ps(value, qi_cast(_mm256_set1_epi32(0x7FC00000)), qi_cast(nan));
+}
+OZ_Q_INLINE vf qi_e2m1_magnitude(qi_i code)
+{
+    const vf table = _mm256_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6);
+    return _mm256_permutevar8x32_ps(table, code);
+}
+#endif
+
+/* A code in the low bits of each lane; what is above does not count. */
+OZ_Q_INLINE vf qi_e4m3(qi_i x)
+{
+    qi_i rest = qi_and(x, 0x7F);
+    vf value =
+        v_mul(qi_cast(QI(slli_epi32)(rest, 20)), v_set(0x1p120F)); /* makes denormals right */
+    value = qi_nan(value, rest);
+    qi_i sign = QI(slli_epi32)(qi_and(x, 0x80), 24);
+#if OZ_VL == 16
+    return qi_cast(qi_or(_mm512_castps_si512(value), sign));
+#else
+    return qi_cast(qi_or(_mm256_castps_si256(value), sign));
+#endif
+}
+OZ_Q_INLINE vf qi_e2m1(qi_i x)
+{
+    vf value = qi_e2m1_magnitude(qi_and(x, 7));
+    qi_i sign = QI(slli_epi32)(qi_and(x, 8), 28);
+#if OZ_VL == 16
+    return qi_cast(qi_or(_mm512_castps_si512(value), sign));
+#else
+    return qi_cast(qi_or(_mm256_castps_si256(value), sign));
+#endif
+}
+
+/* 2^(code - 127); 0 is a denormal, 255 NaN. */
+OZ_Q_INLINE vf qi_e8m0(qi_i x)
+{
+#if OZ_VL == 16
+    __m512i bits = _mm512_slli_epi32(x, 23);
+    bits =
+        _mm512_mask_mov_epi32(bits, _mm512_testn_epi32_mask(x, x), _mm512_set1_epi32(0x00400000));
+    bits = _mm512_mask_mov_epi32(bits, _mm512_cmpeq_epi32_mask(x, _mm512_set1_epi32(255)),
+                                 _mm512_set1_epi32(0x7FC00000));
+#else
+    __m256i bits = _mm256_slli_epi32(x, 23);
+    bits = _mm256_blendv_epi8(bits, _mm256_set1_epi32(0x00400000),
+                              _mm256_cmpeq_epi32(x, _mm256_setzero_si256()));
+    bits = _mm256_blendv_epi8(bits, _mm256_set1_epi32(0x7FC00000),
+                              _mm256_cmpeq_epi32(x, _mm256_set1_epi32(255)));
+#endif
+    return qi_cast(bits);
+}
+
+/* ---- scales ---- */
+
+#define Q_DUAL 512
+
+static void qe_scales(const struct oz_qlayout *l, const uint8_t *panel, int64_t first,
+                      int64_t count, float *dst)
+{
+    const float *f32 = (const float *)(const void *)(panel + l->scales);
+    const float *second = (const float *)(const void *)(panel + l->scales2);
+    const uint8_t *codes = panel + l->scales + first * OZ_Q_NR;
+    for (int64_t g = 0; g < count; g++, dst += OZ_Q_NR) {
+        for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
+            int64_t at = g * OZ_Q_NR + f;
+            vf x = l->shared_scale                ? v_set(f32[first + g])
+                   : l->scale == OZ_DTYPE_F32     ? v_load(f32 + first * OZ_Q_NR + at)
+                   : l->scale == OZ_DTYPE_F8_E8M0 ? qi_e8m0(qi_bytes(codes + at))
+                                                  : qi_e4m3(qi_bytes(codes + at));
+            if (l->dual) {
+                x = v_mul(x, v_load(second + (first + g) * l->group / Q_DUAL * OZ_Q_NR + f));
+            }
+            v_store(dst + f, x);
+        }
+    }
+}
+
+/* ---- the end of a sum ---- */
+
+/* s32 in the lanes of a vf, less what rows of code + 128 added: 128 times the sum of a column's codes. */
+OZ_Q_INLINE vf qi_value(vf sum, const int32_t *col_sums)
+{
+#if OZ_VL == 16
+    __m512i x = _mm512_castps_si512(sum);
+    if (col_sums != NULL) {
+        x = _mm512_sub_epi32(x, _mm512_slli_epi32(_mm512_loadu_si512(col_sums), 7));
+    }
+    return _mm512_cvtepi32_ps(x);
+#else
+    __m256i x = _mm256_castps_si256(sum);
+    if (col_sums != NULL) {
+        x = _mm256_sub_epi32(x, _mm256_slli_epi32(qi_load(col_sums), 7));
+    }
+    return _mm256_cvtepi32_ps(x);
+#endif
+}
+
+OZ_Q_INLINE void qe_finish_as(int64_t rows, const float *row_scales, const float *col_scales,
+                              bool integers, const int32_t *col_sums, float *c)
+{
+    for (int64_t r = 0; r < rows; r++, c += OZ_Q_NR) {
+        for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
+            vf y = v_load(c + f);
+            if (integers) {
+                y = qi_value(y, col_sums != NULL ? col_sums + f : NULL);
+            }
+            if (col_scales != NULL) {
+                y = v_mul(v_load(col_scales + f), y);
+            }
+            v_store(c + f, row_scales != NULL ? v_mul(v_set(row_scales[r]), y) : y);
+        }
+    }
+}
+
+/* Sums in f32; in s32 of s8 rows; in s32 of rows of code + 128. */
+static inline void qe_finish(int64_t rows, const float *row_scales, const float *col_scales,
+                             const int32_t *col_sums, float *c)
+{
+    (void)col_sums;
+    qe_finish_as(rows, row_scales, col_scales, false, NULL, c);
+}
+static inline void qe_finish_s16(int64_t rows, const float *row_scales, const float *col_scales,
+                                 const int32_t *col_sums, float *c)
+{
+    (void)col_sums;
+    qe_finish_as(rows, row_scales, col_scales, true, NULL, c);
+}
+static inline void qe_finish_u8(int64_t rows, const float *row_scales, const float *col_scales,
+                                const int32_t *col_sums, float *c)
+{
+    qe_finish_as(rows, row_scales, col_scales, true, col_sums, c);
+}
+
+/* ---- list entries ---- */
+
+#define OZ_Q_ENTRY(object, text, tier_, proven_, micro)                            \
+    static size_t object##_scratch(const struct oz_device *dev, const void *a)     \
+    {                                                                              \
+        return oz_qgemm_linear_scratch(dev, a, &object);                           \
+    }                                                                              \
+    static const char *object##_reject(const struct oz_device *dev, const void *a) \
+    {                                                                              \
+        return oz_qgemm_linear_reject(dev, a, &object);                            \
+    }                                                                              \
+    static enum oz_status object##_run(const struct oz_op_ctx *ctx, const void *a) \
+    {                                                                              \
+        return oz_qgemm_linear(ctx, a, &object);                                   \
+    }                                                                              \
+    const struct oz_cpu_kernel object = {.name = (text),                           \
+                                         .op = OZ_OP_LINEAR,                       \
+                                         .tier = (tier_),                          \
+                                         .proven = (proven_),                      \
+                                         .reject = object##_reject,                \
+                                         .scratch = object##_scratch,              \
+                                         .run = object##_run,                      \
+                                         .q = &(micro)};
+
+#endif
