@@ -131,72 +131,173 @@ static uint32_t load_codes(const uint8_t *row, size_t at, size_t end, size_t siz
     return u;
 }
 
-static void pack_pairs(const struct pack *p, int64_t row0, uint8_t *codes)
+/* Four rows of four words, or eight of eight half words, are transposed at once. */
+typedef uint32_t u32x4 __attribute__((vector_size(16)));
+typedef uint16_t u16x8 __attribute__((vector_size(16)));
+
+/* Interleaving line i with line i + half, again and again, sorts by column. */
+static inline void square_32(u32x4 a[4])
 {
-    int64_t steps = p->l->depth / 2;
-    for (int64_t f = 0; f < OZ_Q_NR; f++) {
-        const uint8_t *row = codes_of(p, row0 + f);
-        uint8_t *to = codes + f % 16 / 4 * 16 + f / 16 * 8 + f % 4 * 2;
-        int64_t whole = row != NULL ? p->l->cols / 2 : 0;
-        for (int64_t s = 0; s < whole; s++) {
-            memcpy(to + s * 64, row + 2 * s, 2);
+    u32x4 b[4];
+    for (int i = 0; i < 2; i++) {
+        b[2 * i] = __builtin_shufflevector(a[i], a[i + 2], 0, 4, 1, 5);
+        b[2 * i + 1] = __builtin_shufflevector(a[i], a[i + 2], 2, 6, 3, 7);
+    }
+    for (int i = 0; i < 2; i++) {
+        a[2 * i] = __builtin_shufflevector(b[i], b[i + 2], 0, 4, 1, 5);
+        a[2 * i + 1] = __builtin_shufflevector(b[i], b[i + 2], 2, 6, 3, 7);
+    }
+}
+
+static inline void interleave_16(const u16x8 from[8], u16x8 to[8])
+{
+    for (int i = 0; i < 4; i++) {
+        to[2 * i] = __builtin_shufflevector(from[i], from[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+        to[2 * i + 1] = __builtin_shufflevector(from[i], from[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+}
+
+#define BLOCK 512 /* of K: what is written stays in the first cache */
+
+/* The place of feature f in a step of pairs. */
+static inline int64_t pair_at(int64_t f)
+{
+    return f % 16 / 4 * 16 + f / 16 * 8 + f % 4 * 2;
+}
+
+/* Eight features from f on, sixteen of K. */
+static void square_pairs(const uint8_t *const *rows, int64_t f, int64_t k, uint8_t *codes)
+{
+    u16x8 a[8];
+    u16x8 b[8];
+    for (int i = 0; i < 8; i++) {
+        memcpy(&a[i], rows[f + i] + k, sizeof a[i]);
+    }
+    interleave_16(a, b);
+    interleave_16(b, a);
+    interleave_16(a, b);
+    for (int i = 0; i < 8; i++) {
+        uint8_t *to = codes + (k / 2 + i) * 64;
+        memcpy(to + pair_at(f), &b[i], 8);
+        memcpy(to + pair_at(f + 4), (const uint8_t *)&b[i] + 8, 8);
+    }
+}
+
+static void pack_pairs(const struct pack *p, const uint8_t *const *rows, bool all, uint8_t *codes)
+{
+    int64_t whole = all ? p->l->cols / 16 * 16 : 0;
+    for (int64_t k0 = 0; k0 < whole; k0 += BLOCK) {
+        for (int64_t f = 0; f < OZ_Q_NR; f += 8) {
+            for (int64_t k = k0; k < oz_min_count(k0 + BLOCK, whole); k += 16) {
+                square_pairs(rows, f, k, codes);
+            }
         }
-        for (int64_t s = whole; s < steps; s++) {
-            uint32_t u = load_codes(row, (size_t)(2 * s), (size_t)p->l->cols, 2);
-            memcpy(to + s * 64, &u, 2);
+    }
+    for (int64_t f = 0; f < OZ_Q_NR; f++) {
+        for (int64_t k = whole; k < p->l->depth; k += 2) {
+            uint32_t u = load_codes(rows[f], (size_t)k, (size_t)p->l->cols, 2);
+            memcpy(codes + k / 2 * 64 + pair_at(f), &u, 2);
         }
     }
 }
 
-static void pack_quads(const struct pack *p, int64_t row0, uint8_t *codes, int32_t *sums)
-{
-    int64_t steps = p->l->depth / 4;
-    for (int64_t f = 0; f < OZ_Q_NR; f++) {
-        const uint8_t *row = codes_of(p, row0 + f);
-        int64_t whole = row != NULL ? p->l->cols / 4 : 0;
-        int32_t sum = 0;
-        for (int64_t i = 0; row != NULL && i < p->l->cols; i++) {
-            sum += (int8_t)row[i];
-        }
-        sums[f] = sum;
-        for (int64_t s = 0; s < whole; s++) {
-            memcpy(codes + s * 128 + f * 4, row + 4 * s, 4);
-        }
-        for (int64_t s = whole; s < steps; s++) {
-            uint32_t u = load_codes(row, (size_t)(4 * s), (size_t)p->l->cols, 4);
-            memcpy(codes + s * 128 + f * 4, &u, 4);
-        }
-    }
-}
-
-/* The four even nibbles of a word, together. */
-static inline uint32_t evens(uint32_t u)
+/* The four even nibbles of each word, together. */
+static inline u32x4 evens(u32x4 u)
 {
     u &= 0x0F0F0F0FU;
     u = (u | u >> 4) & 0x00FF00FFU;
     return (u | u >> 8) & 0xFFFFU;
 }
 
-static void pack_nibbles(const struct pack *p, int64_t row0, uint8_t *codes)
+static inline u32x4 unzip(u32x4 u)
 {
-    int64_t steps = p->l->depth / 8;
-    size_t end = (size_t)(p->l->cols + 1) / 2;
-    for (int64_t f = 0; f < OZ_Q_NR; f++) {
-        const uint8_t *row = codes_of(p, row0 + f);
-        int64_t whole = row != NULL ? p->l->cols / 8 : 0;
-        for (int64_t s = 0; s < steps; s++) {
-            uint32_t u;
-            if (s < whole) {
-                memcpy(&u, row + 4 * s, sizeof u);
-            } else { /* a nibble behind an odd end is no code */
-                int64_t left = p->l->cols - 8 * s;
-                u = left > 0 ? load_codes(row, (size_t)(4 * s), end, 4) & ((1U << 4 * left) - 1U)
-                             : 0;
+    return evens(u) | evens(u >> 4) << 16;
+}
+
+/* Words of 32 bits, `per` of K each: as they are (s8), or their nibbles unzipped. */
+static void pack_words(const struct pack *p, const uint8_t *const *rows, bool all, bool nibbles,
+                       uint8_t *codes)
+{
+    int64_t per = nibbles ? 8 : 4;
+    int64_t whole = all ? p->l->cols / (4 * per) * (4 * per) : 0;
+    for (int64_t k0 = 0; k0 < whole; k0 += BLOCK) {
+        for (int64_t f = 0; f < OZ_Q_NR; f += 4) {
+            for (int64_t k = k0; k < oz_min_count(k0 + BLOCK, whole); k += 4 * per) {
+                u32x4 a[4];
+                for (int i = 0; i < 4; i++) {
+                    memcpy(&a[i], rows[f + i] + k / per * 4, sizeof a[i]);
+                    a[i] = nibbles ? unzip(a[i]) : a[i];
+                }
+                square_32(a);
+                for (int i = 0; i < 4; i++) {
+                    memcpy(codes + (k / per + i) * 128 + f * 4, &a[i], sizeof a[i]);
+                }
             }
-            u = evens(u) | evens(u >> 4) << 16;
-            memcpy(codes + s * 128 + f * 4, &u, sizeof u);
         }
     }
+    size_t end = (size_t)(nibbles ? (p->l->cols + 1) / 2 : p->l->cols);
+    for (int64_t f = 0; f < OZ_Q_NR; f++) {
+        for (int64_t k = whole; k < p->l->depth; k += per) {
+            u32x4 u = {load_codes(rows[f], (size_t)(k / per * 4), end, 4)};
+            if (nibbles) { /* one behind an odd end is no code */
+                int64_t left = p->l->cols - k;
+                u[0] &= left >= 8 ? ~0U : left > 0 ? (1U << 4 * left) - 1U : 0;
+                u = unzip(u);
+            }
+            memcpy(codes + k / per * 128 + f * 4, &u, sizeof u[0]);
+        }
+    }
+}
+
+typedef int8_t s8x8 __attribute__((vector_size(8)));
+typedef int16_t s16x8 __attribute__((vector_size(16)));
+#define S16_CODES (8 * 255) /* as many as eight sums in 16 bits hold */
+
+static int32_t sum_codes(const uint8_t *codes, int64_t count)
+{
+    int32_t sum = 0;
+    int64_t i = 0;
+    while (i + 8 <= count) {
+        int64_t end = oz_min_count(i + S16_CODES, count);
+        s16x8 lanes = {0};
+        for (; i + 8 <= end; i += 8) {
+            s8x8 x;
+            memcpy(&x, codes + i, sizeof x);
+            lanes += __builtin_convertvector(x, s16x8);
+        }
+        for (int j = 0; j < 8; j++) {
+            sum += lanes[j];
+        }
+    }
+    for (; i < count; i++) {
+        sum += (int8_t)codes[i];
+    }
+    return sum;
+}
+
+static void add_codes(const struct pack *p, const uint8_t *const *rows, int32_t *sums)
+{
+    for (int64_t f = 0; f < OZ_Q_NR; f++) {
+        sums[f] = rows[f] != NULL ? sum_codes(rows[f], p->l->cols) : 0;
+    }
+}
+
+static void pack_codes(const struct pack *p, int64_t row0, uint8_t *panel)
+{
+    const uint8_t *rows[OZ_Q_NR];
+    uint8_t *codes = panel + p->l->codes;
+    for (int64_t f = 0; f < OZ_Q_NR; f++) {
+        rows[f] = codes_of(p, row0 + f);
+    }
+    bool all = rows[OZ_Q_NR - 1] != NULL;
+    if (p->l->code == OZ_QCODE_E4M3) {
+        pack_pairs(p, rows, all, codes);
+        return;
+    }
+    if (p->l->code == OZ_QCODE_S8) {
+        add_codes(p, rows, (int32_t *)(void *)(panel + p->l->sums));
+    }
+    pack_words(p, rows, all, p->l->code_bits == 4, codes);
 }
 
 /* The scale of a group of a row, or of all of it. */
@@ -258,13 +359,7 @@ static void pack_panels(void *ctx, int64_t begin, int64_t end, int32_t thread)
         if (l->group > 0) {
             pack_scales(p, row0, panel);
         }
-        if (l->code == OZ_QCODE_E4M3) {
-            pack_pairs(p, row0, panel + l->codes);
-        } else if (l->code == OZ_QCODE_S8) {
-            pack_quads(p, row0, panel + l->codes, (int32_t *)(void *)(panel + l->sums));
-        } else {
-            pack_nibbles(p, row0, panel + l->codes);
-        }
+        pack_codes(p, row0, panel);
         size_t used = l->codes + (size_t)l->depth * OZ_Q_NR * (size_t)l->code_bits / 8;
         memset(panel + used, 0, l->panel_bytes - used);
     }

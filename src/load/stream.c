@@ -166,6 +166,21 @@ static struct oz_encode_state fresh_state(const struct loader *l, const struct o
     return state;
 }
 
+/* Is a chunk packed band by band, by the thread that has just encoded it and has it in its cache? */
+static bool packs_in_step(const struct loader *l, const struct oz_load_item *item)
+{
+    return l->phase->kind == OZ_PHASE_STAGED && item->encodes && item->packed_bytes > 0;
+}
+
+static enum oz_status pack_rows(const struct loader *l, const struct oz_load_item *item,
+                                const struct oz_load_step *step, struct oz_error *err)
+{
+    struct oz_device alone = *l->args->dev;
+    alone.pool = NULL; /* its threads are here already */
+    return alone.ops->pack_band(&alone, NULL, item->param, step->slice, step->first_row, step->rows,
+                                &l->view, err);
+}
+
 static enum oz_status run_step(struct loader *l, int64_t index, int32_t worker,
                                struct oz_error *err)
 {
@@ -202,7 +217,8 @@ static enum oz_status run_step(struct loader *l, int64_t index, int32_t worker,
     if (item->codec->observe_passes == 0) {
         state = fresh_state(l, item, step->pass);
     }
-    return code_band(l, item, step, raw, f32, w, &state, err);
+    OZ_TRY(code_band(l, item, step, raw, f32, w, &state, err));
+    return packs_in_step(l, item) ? pack_rows(l, item, step, err) : OZ_OK;
 }
 
 /* ---- phases ---- */
@@ -329,6 +345,9 @@ static enum oz_status close_chunk(struct loader *l, struct oz_error *err)
     int64_t row0;
     int64_t rows;
     chunk_rows(l, &row0, &rows);
+    if (packs_in_step(l, item)) {
+        return OZ_OK;
+    }
     if (item->packed_bytes > 0) {
         return dev->ops->pack_band(dev, NULL, item->param, step->slice, row0, rows, &l->view, err);
     }
