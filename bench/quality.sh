@@ -33,9 +33,12 @@ mxfp4/none|mxfp4|mxfp4_scale_alg=0
 mxfp4/mxfp8|mxfp4|mxfp4_scale_alg=0 activation=mxfp8
 mxfp4/mxfp4|mxfp4|mxfp4_scale_alg=0 activation=mxfp4
 mxfp4_even/none|mxfp4|
+mxfp4_even/mxfp4|mxfp4|activation=mxfp4
 mxfp4_dualscale/none|mxfp4_dualscale|activation=none
+mxfp4_dualscale/mxfp8|mxfp4_dualscale|activation=mxfp8
 mxfp4_dualscale/mxfp4_dualscale|mxfp4_dualscale|activation=mxfp4_dualscale
 nvfp4/none|nvfp4|
+nvfp4/fp8_per_token|nvfp4|activation=fp8_per_token
 nvfp4/nvfp4|nvfp4|activation=nvfp4
 nf4/none|bitsandbytes|
 fp4/none|bitsandbytes|quant_type=fp4'
