@@ -42,7 +42,7 @@ tidy:
 format:
 	@tools/lint/format --fix
 
-## demo: draw eight prompts with the bundled model into ounce-demo.png
+## demo: draw eight prompts with the bundled model in four precisions, side by side in ounce-demo.png
 demo:
 	@scripts/demo
 

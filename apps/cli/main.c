@@ -95,6 +95,21 @@ static const struct command commands[] = {
      "Examples:\n"
      "  ounce quantize -q fp8_per_channel -o emoji-fp8\n"
      "  ounce quantize Qwen/Qwen-Image -q mxfp4 --ignored-layers img_mlp -o qwen-image-mxfp4\n"},
+    {"compare", COMMAND_COMPARE, cli_compare, "compare REFERENCE CANDIDATE... [options]",
+     "measure how far pictures are from those of a reference",
+     "REFERENCE and each CANDIDATE are PNG files of one size, or folders whose PNG files have the "
+     "same\n"
+     "names. For each candidate: PSNR, SSIM, mean absolute error, relative L2 and cosine "
+     "similarity "
+     "of\n"
+     "the 8-bit pictures; of folders the means, and the least PSNR. The JSON holds each picture "
+     "and "
+     "more\n"
+     "measures. With thresholds the exit status is 7 when a candidate misses one.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce compare bf16.png fp8.png mxfp4.png\n"
+     "  ounce compare reference/ int8/ --min-psnr 40 --output-json int8.json\n"},
     {"random-model", COMMAND_RANDOM_MODEL, cli_random_model,
      "random-model --output FOLDER [options]", "write a model with random weights, of any size",
      "A complete folder in the diffusers layout, with the bundled model's tokenizer, for measuring "

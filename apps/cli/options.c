@@ -101,6 +101,12 @@ static char *range_of(const struct option_row *row)
     }
 }
 
+static void append(struct text_list *list, const char *text)
+{
+    list->items = cli_grow(list->items, list->count + 1, sizeof *list->items);
+    list->items[list->count++] = text;
+}
+
 static bool store(struct settings *settings, const struct option_row *row, const char *text)
 {
     void *member = (char *)settings + row->offset;
@@ -109,12 +115,7 @@ static bool store(struct settings *settings, const struct option_row *row, const
     switch (row->type) {
     case FLAG: *(bool *)member = true; return true;
     case TEXT: *(const char **)member = text; return true;
-    case LIST: {
-        struct text_list *list = member;
-        list->items = cli_grow(list->items, list->count + 1, sizeof *list->items);
-        list->items[list->count++] = text;
-        return true;
-    }
+    case LIST: append(member, text); return true;
     case I32:
         if (!read_whole(text, &negative, &whole) || errno == ERANGE || (negative && whole != 0) ||
             whole > INT32_MAX || (double)whole < row->least || (double)whole > row->most) {
@@ -172,6 +173,7 @@ void cli_settings_free(struct settings *settings)
         free((char *)(uintptr_t)settings->quantization_keys.items[i]);
     }
     free(settings->quantization_keys.items);
+    free(settings->arguments.items);
     *settings = (struct settings){0};
 }
 
@@ -291,8 +293,7 @@ static enum oz_status take_dotted(struct parser *p, int *argc, char **argv)
                             element, length == 0 ? "name" : "value");
         }
         struct text_list *keys = &p->settings->quantization_keys;
-        keys->items = cli_grow(keys->items, keys->count + 1, sizeof *keys->items);
-        keys->items[keys->count++] = cli_format("%.*s=%s", length, path, value);
+        append(keys, cli_format("%.*s=%s", length, path, value));
     }
     argv[kept] = NULL;
     *argc = kept;
@@ -316,12 +317,17 @@ static enum oz_status take_option(struct parser *p, size_t index, const char *va
     return OZ_OK;
 }
 
-static enum oz_status take_model(struct parser *p, const char *text)
+/* An argument that is no option. */
+static enum oz_status take_argument(struct parser *p, const char *text)
 {
     const struct command *command = cli_command_of(p->command);
     if (command == NULL) {
         return cli_fail(OZ_ERR_ARG,
                         "'%s' has no meaning here; a command comes first: `ounce --help`.", text);
+    }
+    if (p->command == COMMAND_COMPARE) {
+        append(&p->settings->arguments, text);
+        return OZ_OK;
     }
     if (p->settings->model != NULL) {
         return cli_fail(
@@ -378,7 +384,7 @@ static size_t row_of_letter(int letter)
 static enum oz_status take_result(struct parser *p, int result, char *value)
 {
     if (result == 1) {
-        return take_model(p, value);
+        return take_argument(p, value);
     }
     if (result == '?' || result == ':') {
         size_t row = row_of_letter(optopt);
@@ -416,7 +422,7 @@ static enum oz_status parse(struct parser *p, int argc, char **argv)
         }
     }
     for (; !p->settings->help && optind < argc; optind++) {
-        enum oz_status status = take_model(p, argv[optind]); /* behind -- */
+        enum oz_status status = take_argument(p, argv[optind]); /* behind -- */
         if (status != OZ_OK) {
             return status;
         }

@@ -18,6 +18,7 @@ enum {
     COMMAND_RANDOM_MODEL = 32,
     COMMAND_PLAN = 64,
     COMMAND_QUANTIZE = 128,
+    COMMAND_COMPARE = 256,
 };
 
 struct text_list {
@@ -40,7 +41,8 @@ struct settings {
 #undef OPTION
     /* "linear.activation=mxfp8" for each --quantization-config.linear.activation; owned texts. */
     struct text_list quantization_keys;
-    const char *model; /* the one argument that is no option; NULL: the bundled model */
+    const char *model;          /* the one argument that is no option; NULL: the bundled model */
+    struct text_list arguments; /* of `compare`, which takes several, in place of model */
 };
 
 /*

@@ -414,6 +414,57 @@ OZ_API OZ_MUST_USE enum oz_status oz_model_quantize(const char *folder,
                                                     const struct oz_quantize_options *options,
                                                     struct oz_error *err);
 
+/* Pictures that have been compared with those of a reference. */
+struct oz_comparison;
+
+/*
+ * Compares PNG files with a reference, or folders of PNG files with a folder of the same names: cosine
+ * similarity, MAE, MSE, RMSE, greatest difference, L2, relative L2 and PSNR of the 8-bit RGB values in
+ * double precision, and SSIM (Gaussian window of 11 x 11; beside it that of scikit-image's defaults,
+ * uniform 7 x 7). docs/quality.md says how each is defined. `count` candidates, at least one.
+ * OZ_ERR_ARG: pictures of two sizes, names that one folder has alone, files mixed with folders;
+ * OZ_ERR_IO; OZ_ERR_FORMAT: no PNG; OZ_ERR_UNSUPPORTED: a picture above 2^28 pixels; OZ_ERR_NOMEM. The
+ * file is named.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_pictures_compare(struct oz_comparison **out,
+                                                      const char *reference,
+                                                      const char *const *candidates, int32_t count,
+                                                      struct oz_error *err);
+OZ_API void oz_comparison_close(struct oz_comparison **comparison);
+
+struct oz_compare_options {
+    size_t struct_size;
+    int32_t json; /* nonzero: one JSON document, with each picture, instead of a table for people */
+
+    /* The least mean over a candidate's pictures that is asked for. Negative (default): none. Of PSNR
+     * the mean leaves identical pictures out; a candidate all of whose pictures are identical passes. */
+    double min_psnr_db, min_ssim;
+};
+OZ_API void oz_compare_options_init(struct oz_compare_options *options, size_t struct_size);
+#define oz_compare_options_default(options) oz_compare_options_init((options), sizeof *(options))
+
+/*
+ * Writes a comparison, all at once. Values without a finite number are null in JSON: PSNR of identical
+ * pictures, SSIM of pictures smaller than its window. `options` may be NULL.
+ * OZ_ERR_THRESHOLD, after all has been written: a candidate has less than was asked for; OZ_ERR_ARG, likewise: an
+ * SSIM is asked for where there is none; OZ_ERR_IO: `write` stopped; OZ_ERR_NOMEM.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_comparison_describe(const struct oz_comparison *comparison,
+                                                         const struct oz_compare_options *options,
+                                                         oz_write_fn write, void *ctx,
+                                                         struct oz_error *err);
+/* The JSON document into a file, which is whole or untouched. OZ_ERR_IO, OZ_ERR_NOMEM; thresholds are
+ * noted in it and not judged. */
+OZ_API OZ_MUST_USE enum oz_status oz_comparison_save(const struct oz_comparison *comparison,
+                                                     const char *path,
+                                                     const struct oz_compare_options *options,
+                                                     struct oz_error *err);
+/* Pastes all pictures into one: a row for each, the reference's first, then the candidates'. The files
+ * are read again, and all are in memory. OZ_ERR_ARG: the sheet would be too large; OZ_ERR_IO,
+ * OZ_ERR_FORMAT: a file is not what it was; OZ_ERR_NOMEM. */
+OZ_API OZ_MUST_USE enum oz_status oz_comparison_sheet(const struct oz_comparison *comparison,
+                                                      struct oz_image **out, struct oz_error *err);
+
 /* A quantization method of a program's own: schemes by the names of docs/quantization. */
 struct oz_method_options {
     size_t struct_size;

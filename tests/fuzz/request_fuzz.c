@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static const unsigned commands[] = {COMMAND_TOP,      COMMAND_GENERATE, COMMAND_INSPECT,
                                         COMMAND_KERNELS,  COMMAND_BENCH,    COMMAND_RANDOM_MODEL,
-                                        COMMAND_QUANTIZE, COMMAND_PLAN};
+                                        COMMAND_QUANTIZE, COMMAND_PLAN,     COMMAND_COMPARE};
     static char text[MAX_BYTES + 1];
     static char name[] = "ounce";
     static int quiet;
@@ -55,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         argv[argc++] = text + at;
     }
     struct settings s;
-    if (cli_options_parse(&s, commands[data[0] % 8], argc, argv) == OZ_OK) {
+    if (cli_options_parse(&s, commands[data[0] % (sizeof commands / sizeof *commands)], argc,
+                          argv) == OZ_OK) {
         check(&s);
     }
     cli_settings_free(&s);
