@@ -15,22 +15,40 @@
 #define COPY_BYTES (INT64_C(4) << 20)
 #define MAX_CONFIG_BYTES ((size_t)16 << 20)
 
-/* A component while it is written. */
-struct job {
-    struct oz_component *c;
-    struct oz_write_progress *progress;
-    struct oz_ckpt_spec *specs;           /* [spec_count] */
-    const struct oz_tensor_view **copies; /* [spec_count]: what is copied there; NULL: encoded */
-    char **names;                         /* [spec_count]: of specs that are encoded */
-    int32_t spec_count;
-    /* Of the rows that are encoded: a table of their own, each a parameter as the file has it. */
-    struct oz_layer *rows; /* [row_count] */
+/* A row whose tensors come through the loader: encoded, or plain with an adapter merged. */
+struct made {
+    int32_t row;    /* of the component's table */
+    int64_t tensor; /* of its checkpoint */
+    struct oz_sink_weight to;
+    bool done;
+};
+
+/* What is loaded together: a table of its own, each row a parameter as the file has it. */
+struct batch {
+    struct oz_layer *rows; /* [made_count], as all of it */
     struct oz_param *params;
     struct oz_choice *choices;
     struct oz_sink_weight *weights;
     int64_t *row_tensor;
-    int32_t row_count;
+    int32_t *lora_first;
+    int32_t count;
+};
+
+/* A component while it is written. */
+struct job {
+    struct oz_component *c;
+    const struct oz_write_options *options;
+    struct oz_write_progress *progress;
+    struct oz_ckpt_spec *specs;           /* [spec_count] */
+    const struct oz_tensor_view **copies; /* [spec_count]: what is copied there; NULL: made */
+    char **names;                         /* [spec_count]: of specs that are encoded */
+    int32_t spec_count;
+    struct made *made; /* [made_count] */
+    int32_t made_count;
+    bool *wanted; /* [made_count]: by the batch that is put together */
+    struct batch batch;
     struct oz_ckpt_writer *writer;
+    char *folder;
     uint8_t *buffer;
 };
 
@@ -57,23 +75,50 @@ static bool is_encoded(const struct oz_component *c, int32_t row)
     return choice->scheme.codec != NULL && choice->source != OZ_SOURCE_CHECKPOINT;
 }
 
+/* Does an adapter change a row that stays plain? */
+static bool is_merged(const struct oz_component *c, int32_t row)
+{
+    return !is_encoded(c, row) && oz_lora_rank(c->lora, row) > 0;
+}
+
 bool oz_write_is_quantized(const struct oz_component *c)
 {
     return c->assignment.quantized > 0;
+}
+
+bool oz_write_is_made(const struct oz_component *c)
+{
+    return oz_write_is_quantized(c) || c->replaced || c->lora != NULL;
+}
+
+static enum oz_status check_merged(const struct oz_component *c, const struct oz_layer *row,
+                                   struct oz_error *err)
+{
+    bool whole = (row->transform & ~(uint32_t)OZ_TRANSFORM_RESHAPE) == 0 && row->file_rows == 0 &&
+                 row->file_row == 0;
+    return whole ? OZ_OK
+                 : OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                           "%s: its tensor in %s is not the layer's matrix as it stands, and "
+                           "cannot be written with a LoRA merged into it; generate with --lora.",
+                           row->module, c->folder);
 }
 
 enum oz_status oz_write_check_component(const struct oz_component *c, struct oz_error *err)
 {
     struct oz_dialect_tensor tensors[OZ_DIALECT_TENSORS];
     int32_t count;
-    if (c->stored.method != NULL && oz_write_is_quantized(c)) {
+    if (c->stored.method != NULL && oz_write_is_made(c)) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
-                       "The %s in %s is quantized already (%s); what is plain in it cannot be "
-                       "added to that.",
-                       c->name, c->folder, c->stored.method);
+                       "The %s in %s is quantized already (%s); %s cannot be added to that. Start "
+                       "from the checkpoint that is not quantized.",
+                       c->name, c->folder, c->stored.method,
+                       c->lora != NULL ? "a LoRA" : "what is plain in it");
     }
     for (int32_t i = 0; i < c->table.count; i++) {
         const struct oz_layer *row = &c->table.rows[i];
+        if (is_merged(c, i)) {
+            OZ_TRY(check_merged(c, row, err));
+        }
         if (!is_encoded(c, i)) {
             continue;
         }
@@ -98,17 +143,23 @@ static void add_spec(struct job *j, const struct oz_ckpt_spec *spec,
     j->specs[j->spec_count++] = *spec;
 }
 
+static struct made *add_made(struct job *j, int32_t row, int64_t tensor)
+{
+    struct made *m = &j->made[j->made_count++];
+    *m = (struct made){.row = row, .tensor = tensor};
+    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+        m->to.index[i] = -1;
+    }
+    return m;
+}
+
 static enum oz_status add_planes(struct job *j, int32_t row, int64_t tensor, struct oz_error *err)
 {
     struct oz_dialect_tensor tensors[OZ_DIALECT_TENSORS];
     int32_t count;
     const struct oz_layer *layer = &j->c->table.rows[row];
-    struct oz_sink_weight *w = &j->weights[j->row_count];
+    struct oz_sink_weight *w = &add_made(j, row, tensor)->to;
     OZ_TRY(oz_ct_layout(tensors, &count, &j->c->assignment.choices[row].scheme, layer, err));
-    w->param = &j->params[j->row_count];
-    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
-        w->index[i] = -1;
-    }
     for (int32_t i = 0; i < count; i++) {
         struct oz_ckpt_spec spec = {.dtype = tensors[i].dtype, .rank = tensors[i].rank};
         struct oz_buf name;
@@ -123,13 +174,6 @@ static enum oz_status add_planes(struct job *j, int32_t row, int64_t tensor, str
         w->moves[tensors[i].plane] = tensors[i].move;
         add_spec(j, &spec, NULL);
     }
-    j->rows[j->row_count] = *layer;
-    j->rows[j->row_count].bind = w->param;
-    w->param->name = layer->name;
-    w->param->rank = layer->rank;
-    memcpy(w->param->shape, layer->shape, sizeof layer->shape);
-    j->choices[j->row_count] = j->c->assignment.choices[row];
-    j->row_tensor[j->row_count++] = tensor;
     return OZ_OK;
 }
 
@@ -145,28 +189,41 @@ static enum oz_status list_tensors(struct job *j, struct oz_error *err)
         }
         struct oz_ckpt_spec spec = {.name = t->name, .dtype = t->dtype, .rank = t->rank};
         memcpy(spec.shape, t->shape, sizeof spec.shape);
-        add_spec(j, &spec, t);
+        bool merged = row >= 0 && is_merged(j->c, row);
+        if (merged) {
+            add_made(j, row, i)->to.index[OZ_PLANE_CODES] = j->spec_count;
+        }
+        add_spec(j, &spec, merged ? NULL : t);
     }
     return OZ_OK;
 }
 
 static enum oz_status allocate(struct job *j, struct oz_error *err)
 {
-    size_t rows = (size_t)j->c->assignment.quantized;
-    size_t specs = (size_t)oz_ckpt_count(j->c->ckpt) + rows * (OZ_DIALECT_TENSORS - 1);
+    const struct oz_component *c = j->c;
+    size_t rows = 0;
+    for (int32_t i = 0; i < c->table.count; i++) {
+        rows += is_encoded(c, i) || is_merged(c, i);
+    }
+    size_t specs = (size_t)oz_ckpt_count(c->ckpt) + rows * (OZ_DIALECT_TENSORS - 1);
+    struct batch *b = &j->batch;
     j->specs = oz_alloc_zero(specs, sizeof *j->specs);
     j->copies = oz_alloc_zero(specs, sizeof *j->copies);
     j->names = oz_alloc_zero(specs, sizeof *j->names);
-    j->rows = oz_alloc_zero(rows, sizeof *j->rows);
-    j->params = oz_alloc_zero(rows, sizeof *j->params);
-    j->choices = oz_alloc_zero(rows, sizeof *j->choices);
-    j->weights = oz_alloc_zero(rows, sizeof *j->weights);
-    j->row_tensor = oz_alloc_zero(rows, sizeof *j->row_tensor);
+    j->made = oz_alloc_zero(rows, sizeof *j->made);
+    j->wanted = oz_alloc_zero(rows, sizeof *j->wanted);
+    b->rows = oz_alloc_zero(rows, sizeof *b->rows);
+    b->params = oz_alloc_zero(rows, sizeof *b->params);
+    b->choices = oz_alloc_zero(rows, sizeof *b->choices);
+    b->weights = oz_alloc_zero(rows, sizeof *b->weights);
+    b->row_tensor = oz_alloc_zero(rows, sizeof *b->row_tensor);
+    b->lora_first = oz_alloc_zero(rows, sizeof *b->lora_first);
     j->buffer = oz_alloc((size_t)COPY_BYTES);
-    bool memory = j->specs != NULL && j->copies != NULL && j->names != NULL && j->rows != NULL &&
-                  j->params != NULL && j->choices != NULL && j->weights != NULL &&
-                  j->row_tensor != NULL && j->buffer != NULL;
-    return memory ? OZ_OK : OZ_FAIL_NOMEM(err, j->c->name);
+    bool memory = j->specs != NULL && j->copies != NULL && j->names != NULL && j->made != NULL &&
+                  j->wanted != NULL && b->rows != NULL && b->params != NULL && b->choices != NULL &&
+                  b->weights != NULL && b->row_tensor != NULL && b->lora_first != NULL &&
+                  j->buffer != NULL;
+    return memory ? OZ_OK : OZ_FAIL_NOMEM(err, c->name);
 }
 
 static void job_deinit(struct job *j)
@@ -178,12 +235,86 @@ static void job_deinit(struct job *j)
     oz_free(j->specs);
     oz_free((void *)j->copies);
     oz_free((void *)j->names);
-    oz_free(j->rows);
-    oz_free(j->params);
-    oz_free(j->choices);
-    oz_free(j->weights);
-    oz_free(j->row_tensor);
+    oz_free(j->made);
+    oz_free(j->wanted);
+    oz_free(j->batch.rows);
+    oz_free(j->batch.params);
+    oz_free(j->batch.choices);
+    oz_free(j->batch.weights);
+    oz_free(j->batch.row_tensor);
+    oz_free(j->batch.lora_first);
+    oz_free(j->folder);
     oz_free(j->buffer);
+}
+
+/* ---- what is made together ---- */
+
+static const struct oz_choice *choice_of(const struct job *j, const struct made *m)
+{
+    return &j->c->assignment.choices[m->row];
+}
+
+/* Do two rows share a scale? Then one load makes both. */
+static bool is_fused(const struct job *j, const struct made *a, const struct made *b)
+{
+    const char *x = j->c->table.rows[a->row].fused;
+    const char *y = j->c->table.rows[b->row].fused;
+    return x != NULL && y != NULL && choice_of(j, a)->scheme.scope == OZ_SCOPE_FUSED &&
+           choice_of(j, b)->scheme.scope == OZ_SCOPE_FUSED && strcmp(x, y) == 0;
+}
+
+/* Wants the rows that share a scale with one that is wanted. */
+static void want_fused(struct job *j)
+{
+    for (int32_t i = 0; i < j->made_count; i++) {
+        for (int32_t k = 0; k < j->made_count && !j->wanted[i]; k++) {
+            j->wanted[i] = j->wanted[k] && is_fused(j, &j->made[i], &j->made[k]);
+        }
+    }
+}
+
+/* Has a row a tensor in a shard for which `in` is true? */
+static bool lies_in(const struct job *j, const struct made *m, const bool *in)
+{
+    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+        if (m->to.index[i] >= 0 && in[oz_ckpt_writer_shard_of(j->writer, m->to.index[i])]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void want(struct job *j, const bool *in)
+{
+    for (int32_t i = 0; i < j->made_count; i++) {
+        j->wanted[i] = lies_in(j, &j->made[i], in);
+    }
+    want_fused(j);
+}
+
+/* The rows that are wanted and not done, as a table. */
+static void fill_batch(struct job *j)
+{
+    struct batch *b = &j->batch;
+    b->count = 0;
+    for (int32_t i = 0; i < j->made_count; i++) {
+        struct made *m = &j->made[i];
+        const struct oz_layer *layer = &j->c->table.rows[m->row];
+        if (!j->wanted[i] || m->done) {
+            continue;
+        }
+        int32_t at = b->count++;
+        m->done = true;
+        b->params[at] = (struct oz_param){.name = layer->name, .rank = layer->rank};
+        memcpy(b->params[at].shape, layer->shape, sizeof layer->shape);
+        b->rows[at] = *layer;
+        b->rows[at].bind = &b->params[at];
+        b->choices[at] = *choice_of(j, m);
+        b->weights[at] = m->to;
+        b->weights[at].param = &b->params[at];
+        b->row_tensor[at] = m->tensor;
+        b->lora_first[at] = j->c->lora != NULL ? j->c->lora->first[m->row] : -1;
+    }
 }
 
 /* ---- tensors ---- */
@@ -195,24 +326,32 @@ static int load_progress(void *ctx, const struct oz_progress *now)
     return oz_write_count(p, now->done - p->done, NULL) == OZ_OK ? 0 : 1;
 }
 
-static enum oz_status encode(struct job *j, struct oz_error *err)
+static enum oz_status load_batch(struct job *j, struct oz_error *err)
 {
     struct oz_sink sink;
     struct oz_arena memory;
     struct oz_arena place;
+    struct batch *b = &j->batch;
     int64_t done = j->progress->done;
     const struct oz_layer_table table = {
-        .rows = j->rows, .count = j->row_count, .component = j->c->name};
+        .rows = b->rows, .count = b->count, .component = j->c->name};
     const struct oz_match match = {
-        .ckpt = j->c->ckpt, .table = &table, .row_tensor = j->row_tensor};
+        .ckpt = j->c->ckpt, .table = &table, .row_tensor = b->row_tensor};
     const struct oz_assignment assignment = {
-        .table = &table, .choices = j->choices, .quantized = j->row_count};
+        .table = &table, .choices = b->choices, .quantized = b->count};
+    struct oz_lora lora;
     struct oz_load_args args = {.match = &match,
                                 .dev = &sink.dev,
                                 .model = &memory,
                                 .assignment = &assignment,
                                 .total_bytes = j->progress->total};
-    oz_sink_init(&sink, j->progress->options->dev, j->writer, j->weights, j->row_count);
+    if (j->c->lora != NULL) { /* the same adapters, by this table's rows */
+        lora = *j->c->lora;
+        lora.table = &table;
+        lora.first = b->lora_first;
+        args.lora = &lora;
+    }
+    oz_sink_init(&sink, j->options->dev, j->writer, b->weights, b->count);
     oz_arena_init_measure(&memory, "checkpoint");
     OZ_TRY(oz_load_component(&args, err));
     oz_arena_init_view(&place, "checkpoint", oz_sink_base(), memory.used_bytes, false);
@@ -235,32 +374,111 @@ static enum oz_status copy_tensor(struct job *j, int32_t index, struct oz_error 
     return OZ_OK;
 }
 
-static enum oz_status write_tensors(struct job *j, const char *folder, struct oz_error *err)
+static enum oz_status write_shard(struct job *j, int32_t shard, bool *in, struct oz_error *err)
+{
+    in[shard] = true;
+    want(j, in);
+    in[shard] = false;
+    fill_batch(j);
+    if (j->batch.count > 0) {
+        OZ_TRY(load_batch(j, err));
+    }
+    for (int32_t i = 0; i < j->spec_count; i++) {
+        if (j->copies[i] != NULL && oz_ckpt_writer_shard_of(j->writer, i) == shard) {
+            OZ_TRY(copy_tensor(j, i, err));
+        }
+    }
+    OZ_TRY(oz_ckpt_check(j->c->ckpt, err));
+    OZ_TRY(oz_lora_check(j->c->lora, err));
+    return oz_ckpt_writer_commit(j->writer, shard, err);
+}
+
+static enum oz_status file_name(const struct job *j, int32_t shard, char **name,
+                                struct oz_error *err)
+{
+    *name = oz_file_join(j->c->name, oz_ckpt_writer_shard_name(j->writer, shard));
+    return *name != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, j->c->name);
+}
+
+/* Which shards an earlier run has written; what lies in them alone is done. */
+static enum oz_status keep_shards(struct job *j, bool *missing, struct oz_error *err)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < oz_ckpt_writer_shards(j->writer); i++) {
+        char *name;
+        bool kept = false;
+        OZ_TRY(file_name(j, i, &name, err));
+        bool listed = oz_write_journal_has(j->progress->journal, name);
+        oz_free(name);
+        if (listed) {
+            OZ_TRY(oz_ckpt_writer_keep(j->writer, i, &kept, err));
+        }
+        missing[i] = !kept;
+    }
+    want(j, missing);
+    for (int32_t i = 0; i < j->made_count; i++) {
+        j->made[i].done = !j->wanted[i];
+        bytes += j->wanted[i] ? 0 : oz_ckpt_tensor(j->c->ckpt, j->made[i].tensor)->bytes;
+    }
+    for (int32_t i = 0; i < j->spec_count; i++) {
+        bool kept = j->copies[i] != NULL && !missing[oz_ckpt_writer_shard_of(j->writer, i)];
+        bytes += kept ? j->copies[i]->bytes : 0;
+    }
+    return oz_write_count(j->progress, bytes, err);
+}
+
+static enum oz_status write_shards(struct job *j, bool *missing, bool *in, struct oz_error *err)
+{
+    OZ_TRY(keep_shards(j, missing, err));
+    for (int32_t i = 0; i < oz_ckpt_writer_shards(j->writer); i++) {
+        char *name;
+        if (!missing[i]) {
+            continue;
+        }
+        OZ_TRY(write_shard(j, i, in, err));
+        OZ_TRY(file_name(j, i, &name, err));
+        enum oz_status status = oz_write_journal_add(j->progress->journal, name, err);
+        oz_free(name);
+        OZ_TRY(status);
+    }
+    return oz_ckpt_writer_finish(j->writer, err);
+}
+
+static enum oz_status prepare(struct job *j, const char *folder, struct oz_error *err)
 {
     static const char *const metadata[][2] = {{"format", "pt"}};
-    int64_t most = j->progress->options->max_shard_bytes;
+    int64_t most = j->options->max_shard_bytes;
     const struct oz_ckpt_writer_options options = {.folder = folder,
                                                    .stem = j->c->stem,
                                                    .max_shard_bytes =
                                                        most > 0 ? most : OZ_WRITE_SHARD_BYTES,
                                                    .metadata = metadata,
-                                                   .metadata_count = 1};
+                                                   .metadata_count = 1,
+                                                   .resumes = true};
     OZ_TRY(allocate(j, err));
     OZ_TRY(list_tensors(j, err));
-    OZ_TRY(oz_ckpt_writer_create(&j->writer, &options, j->specs, j->spec_count, err));
-    OZ_TRY(encode(j, err));
-    for (int32_t i = 0; i < j->spec_count; i++) {
-        if (j->copies[i] != NULL) {
-            OZ_TRY(copy_tensor(j, i, err));
-        }
+    return folder == NULL
+               ? OZ_OK
+               : oz_ckpt_writer_create(&j->writer, &options, j->specs, j->spec_count, err);
+}
+
+static enum oz_status write_tensors(struct job *j, struct oz_error *err)
+{
+    OZ_TRY(prepare(j, j->folder, err));
+    size_t shards = (size_t)oz_ckpt_writer_shards(j->writer);
+    bool *missing = oz_alloc_zero(2 * shards, sizeof *missing);
+    if (missing == NULL) {
+        return OZ_FAIL_NOMEM(err, j->c->name);
     }
-    OZ_TRY(oz_ckpt_check(j->c->ckpt, err));
-    return oz_ckpt_writer_finish(j->writer, err);
+    enum oz_status status = write_shards(j, missing, missing + shards, err);
+    oz_free(missing);
+    return status;
 }
 
 /* ---- the config ---- */
 
-/* Its text with one member more at the end: everything else stays byte for byte. */
+/* Its text with one member more at the end, where weights are quantized: everything else stays byte for
+ * byte. */
 static enum oz_status extend(struct oz_buf *out, const struct oz_component *c, const char *path,
                              const char *text, size_t bytes, struct oz_error *err)
 {
@@ -273,6 +491,10 @@ static enum oz_status extend(struct oz_buf *out, const struct oz_component *c, c
         return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: %s.", path,
                        has ? "it has a \"quantization_config\", but the weights are plain"
                            : "a config must be an object");
+    }
+    if (!oz_write_is_quantized(c)) {
+        oz_buf_append(out, text, bytes);
+        return out->status == OZ_OK ? OZ_OK : OZ_FAIL_NOMEM(err, path);
     }
     size_t end = bytes; /* of the last member: what was parsed ends with a brace, and blanks */
     while (text[end - 1] != '}') {
@@ -289,36 +511,109 @@ static enum oz_status extend(struct oz_buf *out, const struct oz_component *c, c
     return out->status == OZ_OK ? OZ_OK : OZ_FAIL_NOMEM(err, path);
 }
 
-static enum oz_status write_config(const struct oz_component *c, const char *folder,
-                                   struct oz_error *err)
+static enum oz_status print_config(struct oz_buf *out, const struct oz_component *c,
+                                   const char *folder, struct oz_error *err)
 {
     char *text = NULL;
     size_t bytes;
+    char *from = oz_file_join(folder, "config.json");
+    enum oz_status status = from != NULL ? oz_file_read(from, MAX_CONFIG_BYTES, &text, &bytes, err)
+                                         : OZ_FAIL_NOMEM(err, c->name);
+    if (status == OZ_OK) {
+        status = extend(out, c, from, text, bytes, err);
+    }
+    oz_free(text);
+    oz_free(from);
+    return status;
+}
+
+static enum oz_status write_config(const struct oz_component *c, const char *folder,
+                                   struct oz_error *err)
+{
     struct oz_buf out;
-    char *from = oz_file_join(c->folder, "config.json");
     char *to = oz_file_join(folder, "config.json");
     oz_buf_init(&out, MAX_CONFIG_BYTES);
-    enum oz_status status = from != NULL && to != NULL
-                                ? oz_file_read(from, MAX_CONFIG_BYTES, &text, &bytes, err)
-                                : OZ_FAIL_NOMEM(err, c->name);
-    if (status == OZ_OK) {
-        status = extend(&out, c, from, text, bytes, err);
-    }
+    enum oz_status status =
+        to != NULL ? print_config(&out, c, c->config_folder, err) : OZ_FAIL_NOMEM(err, c->name);
     if (status == OZ_OK) {
         status = oz_file_write(to, out.data, out.bytes, err);
     }
     oz_buf_deinit(&out);
-    oz_free(text);
-    oz_free(from);
     oz_free(to);
     return status;
 }
 
-enum oz_status oz_write_component(struct oz_component *c, const char *folder,
-                                  struct oz_write_progress *progress, struct oz_error *err)
+enum oz_status oz_write_component(struct oz_component *c, struct oz_write_progress *progress,
+                                  struct oz_error *err)
 {
-    struct job j = {.c = c, .progress = progress};
-    enum oz_status status = write_tensors(&j, folder, err);
+    struct job j = {.c = c,
+                    .options = progress->options,
+                    .progress = progress,
+                    .folder = oz_file_join(progress->journal->folder, c->name)};
+    enum oz_status status = j.folder != NULL ? write_tensors(&j, err) : OZ_FAIL_NOMEM(err, c->name);
+    if (status == OZ_OK) {
+        status = write_config(c, j.folder, err);
+    }
     job_deinit(&j);
-    return status == OZ_OK ? write_config(c, folder, err) : status;
+    return status;
+}
+
+/* ---- the identity ---- */
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    return oz_write_hash(hash, text != NULL ? text : "", strlen(text != NULL ? text : "") + 1);
+}
+
+static uint64_t hash_number(uint64_t hash, int64_t x)
+{
+    return oz_write_hash(hash, &x, sizeof x);
+}
+
+static uint64_t hash_made(uint64_t h, const struct job *j, const struct made *m)
+{
+    const struct oz_scheme *s = &choice_of(j, m)->scheme;
+    const struct oz_layer *layer = &j->c->table.rows[m->row];
+    h = hash_text(h, layer->name);
+    h = hash_text(h, s->name);
+    h = hash_text(h, s->codec != NULL ? s->codec->name : NULL);
+    h = hash_number(h, s->exponent_rule);
+    h = hash_number(h, s->scope);
+    h = hash_text(h, s->scope == OZ_SCOPE_FUSED ? layer->fused : NULL);
+    for (int32_t i = j->c->lora != NULL ? j->c->lora->first[m->row] : -1; i >= 0;
+         i = j->c->lora->pairs[i].next) {
+        const struct oz_lora_pair *p = &j->c->lora->pairs[i];
+        h = hash_number(h, p->file);
+        h = oz_write_hash(h, &p->factor, sizeof p->factor);
+    }
+    return h;
+}
+
+enum oz_status oz_write_hash_component(uint64_t *hash, struct oz_component *c,
+                                       const struct oz_write_options *options, struct oz_error *err)
+{
+    struct job j = {.c = c, .options = options};
+    struct oz_buf config;
+    oz_buf_init(&config, MAX_CONFIG_BYTES);
+    enum oz_status status = prepare(&j, NULL, err);
+    if (status == OZ_OK) {
+        status = print_config(&config, c, c->config_folder, err);
+    }
+    if (status == OZ_OK) {
+        uint64_t h = hash_text(*hash, c->stem);
+        for (int32_t i = 0; i < j.spec_count; i++) {
+            h = hash_text(h, j.specs[i].name);
+            h = hash_number(h, j.specs[i].dtype);
+            h = oz_write_hash(h, j.specs[i].shape,
+                              (size_t)j.specs[i].rank * sizeof *j.specs[i].shape);
+            h = hash_number(h, j.copies[i] != NULL);
+        }
+        for (int32_t i = 0; i < j.made_count; i++) {
+            h = hash_made(h, &j, &j.made[i]);
+        }
+        *hash = oz_write_hash(h, config.data, config.bytes);
+    }
+    oz_buf_deinit(&config);
+    job_deinit(&j);
+    return status;
 }
