@@ -133,7 +133,7 @@ static enum oz_status assign(struct oz_engine *e, const struct oz_engine_options
 {
     enum oz_keep keep;
     OZ_TRY(oz_keep_parse(&keep, o->keep, err));
-    OZ_TRY(oz_pipeline_assign(e->pipeline, request, keep, o->allow_unmatched != 0, err));
+    OZ_TRY(oz_pipeline_assign(e->pipeline, e->dev, request, keep, o->allow_unmatched != 0, err));
     oz_pipeline_log_assignments(e->pipeline, request);
     if (oz_pipeline_quantized(e->pipeline) > 0) {
         const struct oz_component_request *c = &request->components[0];

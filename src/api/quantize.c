@@ -47,7 +47,7 @@ static enum oz_status open_parts(struct parts *p, const struct oz_quantize_optio
     enum oz_status status = oz_pipeline_open(&p->pipeline, path, &how, err);
     oz_free(path);
     OZ_TRY(status);
-    OZ_TRY(oz_pipeline_assign(p->pipeline, p->request, keep, o->allow_unmatched != 0, err));
+    OZ_TRY(oz_pipeline_assign(p->pipeline, p->dev, p->request, keep, o->allow_unmatched != 0, err));
     oz_pipeline_log_assignments(p->pipeline, p->request);
     return OZ_OK;
 }

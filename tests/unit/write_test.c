@@ -64,7 +64,7 @@ static enum oz_status try_open(struct oz_pipeline **p, const char *folder, const
     enum oz_status status = oz_pipeline_open(p, folder, NULL, &err);
     if (status == OZ_OK) {
         ok(oz_request_create(&q, &text, &err));
-        status = oz_pipeline_assign(*p, q, keep, false, &err);
+        status = oz_pipeline_assign(*p, dev, q, keep, false, &err);
     }
     oz_request_destroy(&q);
     if (status != OZ_OK) {
