@@ -297,8 +297,8 @@ OZ_API OZ_MUST_USE enum oz_status oz_model_plan(const struct oz_engine_options *
 
 /*
  * Lists a device's kernels, operator by operator, best first: name, tier, where the kernel's tests
- * have run, and why it is not usable here, where it is not; before that the tiers that the processor
- * has. `device` as in oz_engine_options (NULL: "cpu"); OUNCE_CPU and OUNCE_FORCE count as in
+ * have run, and why it is not usable here, where it is not; then, as those of "encode", what makes
+ * quantized weights while they are loaded; before that the tiers that the processor has. `device` as in oz_engine_options (NULL: "cpu"); OUNCE_CPU and OUNCE_FORCE count as in
  * oz_engine_open. json: nonzero for one JSON document instead of a table for people.
  * OZ_ERR_ARG: no such device, or OUNCE_CPU or OUNCE_FORCE name what does not exist;
  * OZ_ERR_UNSUPPORTED: the device has no lists; OZ_ERR_IO: `write` stopped; OZ_ERR_NOMEM.

@@ -507,6 +507,9 @@ struct oz_plan_answer {
     struct oz_act_spec wants;
 };
 
+/* The codec's own observe and encode, where they are listed beside faster forms. */
+#define OZ_ENCODER_OF_CODEC "oz_encode_any_any__scalar"
+
 /*
  * A faster form of a codec's observe and encode, of rows as a file stores them: to the same bytes.
  * src: [rows, w->cols] of the dtype that it was found for, `stride` elements apart; the rest as in
