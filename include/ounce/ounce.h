@@ -406,8 +406,8 @@ OZ_API void oz_quantize_options_init(struct oz_quantize_options *options, size_t
 
 /*
  * Writes a model with quantized weights into a folder: what oz_engine_open with these options would make
- * while loading, as a checkpoint of compressed-tensors, and everything else of the model's folder as it
- * is. Opened from there, the same weights are only loaded. Holds bands of weights, never the model. The
+ * while loading, as a checkpoint of compressed-tensors (of bitsandbytes, for its schemes), and everything
+ * else of the model's folder as it is. Opened from there, the same weights are only loaded. Holds bands of weights, never the model. The
  * folder appears when it is whole; until then the model grows in "<folder>.ounce-part". A call that is
  * cancelled, killed or fails for want of space or memory leaves that folder: the same call again keeps
  * the files in it that are whole (their sizes and times are checked, and that neither the plan nor the

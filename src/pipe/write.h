@@ -1,6 +1,6 @@
 /*
  * pipe/write.h: writes an assigned pipeline as a model whose weights are quantized already: what would
- * be encoded while loading is encoded into files (compressed-tensors, quant/dialect), everything else
+ * be encoded while loading is encoded into files (compressed-tensors or bitsandbytes, quant/dialect), everything else
  * of the model's folder is copied byte for byte. Bounded: the loader's ring and one copying buffer.
  *
  * Adapters are merged, and a transformer that was taken from elsewhere becomes the model's own.

@@ -1,5 +1,5 @@
 /* One component: its quantized weights by a load onto the files (load/sink.h), its other tensors byte
- * for byte, its config with what compressed-tensors wants to know. */
+ * for byte, its config with what the format's makers want to know. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -19,8 +19,15 @@
 struct made {
     int32_t row;    /* of the component's table */
     int64_t tensor; /* of its checkpoint */
+    int32_t first_spec, spec_count;
     struct oz_sink_weight to;
     bool done;
+};
+
+/* Bytes of a tensor that do not wait for its weight. */
+struct fixed {
+    const void *data; /* NULL: none */
+    char *text;       /* ours; NULL: data is static */
 };
 
 /* What is loaded together: a table of its own, each row a parameter as the file has it. */
@@ -42,6 +49,7 @@ struct job {
     struct oz_ckpt_spec *specs;           /* [spec_count] */
     const struct oz_tensor_view **copies; /* [spec_count]: what is copied there; NULL: made */
     char **names;                         /* [spec_count]: of specs that are encoded */
+    struct fixed *fixed;                  /* [spec_count]: of those, what is known before */
     int32_t spec_count;
     struct made *made; /* [made_count] */
     int32_t made_count;
@@ -103,6 +111,11 @@ static enum oz_status check_merged(const struct oz_component *c, const struct oz
                            row->module, c->folder);
 }
 
+static enum oz_dtype dtype_of(const struct oz_component *c, int64_t tensor)
+{
+    return tensor >= 0 ? oz_ckpt_tensor(c->ckpt, tensor)->dtype : OZ_DTYPE_F32;
+}
+
 enum oz_status oz_write_check_component(const struct oz_component *c, struct oz_error *err)
 {
     struct oz_dialect_tensor tensors[OZ_DIALECT_TENSORS];
@@ -122,8 +135,9 @@ enum oz_status oz_write_check_component(const struct oz_component *c, struct oz_
         if (!is_encoded(c, i)) {
             continue;
         }
-        OZ_TRY(oz_ct_layout(tensors, &count, &c->assignment.choices[i].scheme, row, err));
         int64_t tensor = c->match->row_tensor[i];
+        OZ_TRY(oz_dialect_layout(tensors, &count, &c->assignment.choices[i].scheme, row,
+                                 dtype_of(c, tensor), err));
         if (tensor >= 0 && strcmp(oz_ckpt_tensor(c->ckpt, tensor)->name, row->name) != 0) {
             return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
                            "%s shares the tensor %s, which stays as it is: no format holds it "
@@ -131,7 +145,7 @@ enum oz_status oz_write_check_component(const struct oz_component *c, struct oz_
                            row->module, oz_ckpt_tensor(c->ckpt, tensor)->name, row->module);
         }
     }
-    return OZ_OK;
+    return oz_dialect_check(&c->assignment, c->ckpt, c->of_transformers, err);
 }
 
 /* ---- what is written ---- */
@@ -146,11 +160,39 @@ static void add_spec(struct job *j, const struct oz_ckpt_spec *spec,
 static struct made *add_made(struct job *j, int32_t row, int64_t tensor)
 {
     struct made *m = &j->made[j->made_count++];
-    *m = (struct made){.row = row, .tensor = tensor};
+    *m = (struct made){.row = row, .tensor = tensor, .first_spec = j->spec_count};
     for (int i = 0; i < OZ_PLANE_COUNT; i++) {
         m->to.index[i] = -1;
     }
     return m;
+}
+
+static enum oz_status add_tensor(struct job *j, const struct oz_layer *layer,
+                                 const struct oz_dialect_tensor *t, struct oz_error *err)
+{
+    struct oz_sink_weight *w = &j->made[j->made_count - 1].to;
+    struct fixed *f = &j->fixed[j->spec_count];
+    struct oz_ckpt_spec spec = {.dtype = t->dtype, .rank = t->rank};
+    struct oz_buf name;
+    memcpy(spec.shape, t->shape, sizeof t->shape);
+    oz_buf_init(&name, 2 * (size_t)OZ_CKPT_MAX_NAME_BYTES);
+    oz_buf_printf(&name, "%s.%s", layer->module, t->suffix);
+    spec.name = j->names[j->spec_count] = oz_buf_take(&name);
+    if (t->fixed == t->text) {
+        f->text = oz_strdup(t->text);
+    }
+    f->data = f->text != NULL ? f->text : t->fixed;
+    if (spec.name == NULL || (t->fixed == t->text && f->text == NULL)) {
+        return OZ_FAIL_NOMEM(err, layer->name);
+    }
+    if (t->plane != OZ_PLANE_COUNT) {
+        w->index[t->plane] = j->spec_count;
+        w->moves[t->plane] = t->move;
+        w->number_at = t->move == OZ_MOVE_NUMBER ? t->number_at : w->number_at;
+    }
+    add_spec(j, &spec, NULL);
+    j->made[j->made_count - 1].spec_count++;
+    return OZ_OK;
 }
 
 static enum oz_status add_planes(struct job *j, int32_t row, int64_t tensor, struct oz_error *err)
@@ -158,21 +200,11 @@ static enum oz_status add_planes(struct job *j, int32_t row, int64_t tensor, str
     struct oz_dialect_tensor tensors[OZ_DIALECT_TENSORS];
     int32_t count;
     const struct oz_layer *layer = &j->c->table.rows[row];
-    struct oz_sink_weight *w = &add_made(j, row, tensor)->to;
-    OZ_TRY(oz_ct_layout(tensors, &count, &j->c->assignment.choices[row].scheme, layer, err));
+    (void)add_made(j, row, tensor);
+    OZ_TRY(oz_dialect_layout(tensors, &count, &j->c->assignment.choices[row].scheme, layer,
+                             dtype_of(j->c, tensor), err));
     for (int32_t i = 0; i < count; i++) {
-        struct oz_ckpt_spec spec = {.dtype = tensors[i].dtype, .rank = tensors[i].rank};
-        struct oz_buf name;
-        memcpy(spec.shape, tensors[i].shape, sizeof tensors[i].shape);
-        oz_buf_init(&name, 2 * (size_t)OZ_CKPT_MAX_NAME_BYTES);
-        oz_buf_printf(&name, "%s.%s", layer->module, tensors[i].suffix);
-        spec.name = j->names[j->spec_count] = oz_buf_take(&name);
-        if (spec.name == NULL) {
-            return OZ_FAIL_NOMEM(err, layer->name);
-        }
-        w->index[tensors[i].plane] = j->spec_count;
-        w->moves[tensors[i].plane] = tensors[i].move;
-        add_spec(j, &spec, NULL);
+        OZ_TRY(add_tensor(j, layer, &tensors[i], err));
     }
     return OZ_OK;
 }
@@ -191,7 +223,9 @@ static enum oz_status list_tensors(struct job *j, struct oz_error *err)
         memcpy(spec.shape, t->shape, sizeof spec.shape);
         bool merged = row >= 0 && is_merged(j->c, row);
         if (merged) {
-            add_made(j, row, i)->to.index[OZ_PLANE_CODES] = j->spec_count;
+            struct made *made = add_made(j, row, i);
+            made->to.index[OZ_PLANE_CODES] = j->spec_count;
+            made->spec_count = 1;
         }
         add_spec(j, &spec, merged ? NULL : t);
     }
@@ -210,6 +244,7 @@ static enum oz_status allocate(struct job *j, struct oz_error *err)
     j->specs = oz_alloc_zero(specs, sizeof *j->specs);
     j->copies = oz_alloc_zero(specs, sizeof *j->copies);
     j->names = oz_alloc_zero(specs, sizeof *j->names);
+    j->fixed = oz_alloc_zero(specs, sizeof *j->fixed);
     j->made = oz_alloc_zero(rows, sizeof *j->made);
     j->wanted = oz_alloc_zero(rows, sizeof *j->wanted);
     b->rows = oz_alloc_zero(rows, sizeof *b->rows);
@@ -219,10 +254,10 @@ static enum oz_status allocate(struct job *j, struct oz_error *err)
     b->row_tensor = oz_alloc_zero(rows, sizeof *b->row_tensor);
     b->lora_first = oz_alloc_zero(rows, sizeof *b->lora_first);
     j->buffer = oz_alloc((size_t)COPY_BYTES);
-    bool memory = j->specs != NULL && j->copies != NULL && j->names != NULL && j->made != NULL &&
-                  j->wanted != NULL && b->rows != NULL && b->params != NULL && b->choices != NULL &&
-                  b->weights != NULL && b->row_tensor != NULL && b->lora_first != NULL &&
-                  j->buffer != NULL;
+    bool memory = j->specs != NULL && j->copies != NULL && j->names != NULL && j->fixed != NULL &&
+                  j->made != NULL && j->wanted != NULL && b->rows != NULL && b->params != NULL &&
+                  b->choices != NULL && b->weights != NULL && b->row_tensor != NULL &&
+                  b->lora_first != NULL && j->buffer != NULL;
     return memory ? OZ_OK : OZ_FAIL_NOMEM(err, c->name);
 }
 
@@ -231,7 +266,9 @@ static void job_deinit(struct job *j)
     oz_ckpt_writer_destroy(&j->writer);
     for (int32_t i = 0; i < j->spec_count; i++) {
         oz_free(j->names[i]);
+        oz_free(j->fixed[i].text);
     }
+    oz_free(j->fixed);
     oz_free(j->specs);
     oz_free((void *)j->copies);
     oz_free((void *)j->names);
@@ -276,8 +313,8 @@ static void want_fused(struct job *j)
 /* Has a row a tensor in a shard for which `in` is true? */
 static bool lies_in(const struct job *j, const struct made *m, const bool *in)
 {
-    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
-        if (m->to.index[i] >= 0 && in[oz_ckpt_writer_shard_of(j->writer, m->to.index[i])]) {
+    for (int32_t i = m->first_spec; i < m->first_spec + m->spec_count; i++) {
+        if (in[oz_ckpt_writer_shard_of(j->writer, i)]) {
             return true;
         }
     }
@@ -292,8 +329,24 @@ static void want(struct job *j, const bool *in)
     want_fused(j);
 }
 
+/* What is fixed of a row: the loader puts numbers into it. */
+static enum oz_status put_fixed(struct job *j, const struct made *m, struct oz_error *err)
+{
+    for (int32_t i = m->first_spec; i < m->first_spec + m->spec_count; i++) {
+        if (j->fixed[i].data != NULL) {
+            int64_t bytes;
+            int64_t elements = j->specs[i].shape[0]; /* they are vectors */
+            if (!oz_dtype_bytes(j->specs[i].dtype, elements, &bytes)) {
+                return OZ_FAIL(err, OZ_ERR_INTERNAL, "%s has no size.", j->specs[i].name);
+            }
+            OZ_TRY(oz_ckpt_writer_put_at(j->writer, i, 0, j->fixed[i].data, (size_t)bytes, err));
+        }
+    }
+    return OZ_OK;
+}
+
 /* The rows that are wanted and not done, as a table. */
-static void fill_batch(struct job *j)
+static enum oz_status fill_batch(struct job *j, struct oz_error *err)
 {
     struct batch *b = &j->batch;
     b->count = 0;
@@ -314,7 +367,9 @@ static void fill_batch(struct job *j)
         b->weights[at].param = &b->params[at];
         b->row_tensor[at] = m->tensor;
         b->lora_first[at] = j->c->lora != NULL ? j->c->lora->first[m->row] : -1;
+        OZ_TRY(put_fixed(j, m, err));
     }
+    return OZ_OK;
 }
 
 /* ---- tensors ---- */
@@ -379,7 +434,7 @@ static enum oz_status write_shard(struct job *j, int32_t shard, bool *in, struct
     in[shard] = true;
     want(j, in);
     in[shard] = false;
-    fill_batch(j);
+    OZ_TRY(fill_batch(j, err));
     if (j->batch.count > 0) {
         OZ_TRY(load_batch(j, err));
     }
@@ -506,7 +561,7 @@ static enum oz_status extend(struct oz_buf *out, const struct oz_component *c, c
     }
     oz_buf_append(out, text, end);
     oz_buf_puts(out, ",\n  \"quantization_config\": ");
-    oz_ct_config(out, &c->assignment, c->ckpt, c->of_transformers);
+    oz_dialect_config(out, &c->assignment, c->ckpt, c->of_transformers);
     oz_buf_puts(out, "\n}\n");
     return out->status == OZ_OK ? OZ_OK : OZ_FAIL_NOMEM(err, path);
 }

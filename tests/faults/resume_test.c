@@ -179,6 +179,7 @@ static void expect_said(const char *words)
 /* ---- the model ---- */
 
 #define MXFP4 "{\"transformer\":\"mxfp4\",\"text_encoder\":\"int8\"}"
+#define NESTED "{\"method\":\"bitsandbytes\",\"compress_statistics\":true}"
 #define FUSED "{\"method\":\"fp8\",\"scale_scope\":\"fused\"}"
 
 /* A LoRA of rank 2 for two layers. */
@@ -303,6 +304,12 @@ static void cancelled(void **state)
 static void scales_that_span_files(void **state)
 {
     at_points(4, FUSED, 9000, true);
+}
+
+/* Tables and texts beside a weight, and a number that is put into a text when all of it is known. */
+static void tensors_that_hold_no_plane(void **state)
+{
+    at_points(4, NESTED, 9000, true);
 }
 
 /* With another number of threads each time, and never for long. */
@@ -476,7 +483,7 @@ int main(void)
         cmocka_unit_test(again_and_again), cmocka_unit_test(scales_that_span_files),
         cmocka_unit_test(torn_journal),    cmocka_unit_test(files_that_were_changed),
         cmocka_unit_test(another_plan),    cmocka_unit_test(a_changed_model),
-        cmocka_unit_test(an_adapter),
+        cmocka_unit_test(an_adapter),      cmocka_unit_test(tensors_that_hold_no_plane),
     };
     return cmocka_run_group_tests(tests, start, scratch_close);
 }

@@ -1,12 +1,12 @@
 # Models with quantized weights: the same picture as quantizing while loading, to the byte; refused where
 # they must be; a folder that is whole or not there.
 draw="$small --quiet --no-metadata -p apple"
-for method in fp8_per_tensor fp8_per_channel fp8_per_block int8 mxfp8 mxfp4 nvfp4; do
+for method in fp8_per_tensor fp8_per_channel fp8_per_block int8 mxfp8 mxfp4 nvfp4 bitsandbytes; do
     expect "$method: written" 0 'm' '' quantize -o m -q $method --quiet
     expect "$method: while loading" 0 'online.png' '' generate $draw -q $method -o online.png
     expect "$method: loaded" 0 'loaded.png' '' generate m $draw -o loaded.png
     ok "$method: the same picture" cmp online.png loaded.png
-    expect "$method: described" 0 '*quantized by compressed_tensors: 72 linear layers as *' '' inspect m
+    expect "$method: described" 0 '*quantized by *: 72 linear layers as *' '' inspect m
     ok "$method: every tensor is accounted for" sh -c '! "$1" inspect --tensors m | grep -E "UNEXPECTED|WRONG"' sh "$program"
     rm -r m online.png loaded.png
 done
@@ -28,9 +28,15 @@ expect 'they stay' 0 'z.png' '' generate o $draw -o z.png
 expect 'as while loading' 0 'w.png' '' generate $draw -q mxfp4 --quantization-config.linear.activation mxfp8 -o w.png
 ok 'the same picture' cmp z.png w.png
 
+expect 'bitsandbytes, nested' 0 'b' '' quantize -o b --quantization-config '{"method":"bitsandbytes","compress_statistics":true}' --quiet
+expect 'described' 0 '*quantized by bitsandbytes: 72 linear layers as bitsandbytes_nf4_nested, activations none*' '' inspect b
+expect 'its own name' 0 'x.png' '' generate b $small --quiet -p x -q bitsandbytes -o x.png
+expect 'mixed with others' 4 '' '*cannot be in one component*one scheme*' quantize -o p --quantization-config '{"transformer":{"targets":{"re:.*attn.*":"bitsandbytes","re:.*img_mlp.*":"int8"}}}'
+rm -r b
+
 expect 'nowhere' 2 '' 'ounce: Where to? --output FOLDER is missing.' quantize -q fp8
 expect 'no method' 2 '' 'ounce: Nothing of the model would be quantized*' quantize -o p
-expect 'a scheme without a format' 4 '' '*compressed-tensors has no format for mxfp4_dualscale. It holds*nvfp4;*' quantize -o p -q mxfp4_dualscale
+expect 'a scheme without a format' 4 '' '*no format holds mxfp4_dualscale. Linear layers can be written as *nvfp4 (compressed-tensors), and bitsandbytes; *' quantize -o p -q mxfp4_dualscale
 expect 'a header that is too long' 3 '' '*' quantize -o p -q fp8 --max-header-bytes 100
 mkdir folder
 : >folder/file
