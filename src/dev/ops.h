@@ -490,9 +490,10 @@ enum oz_param_use { OZ_USE_LINEAR, OZ_USE_CONV, OZ_USE_EXPERTS, OZ_USE_EMBED, OZ
 
 struct oz_plan_request {
     enum oz_param_use use;
-    /* Of param->acts; 0 is the scheme's own. Beyond them: OZ_ERR_UNSUPPORTED. A parameter has one plan and
-     * one packing for all of its modes: plan, packed_bytes and band_rows of the answers are the same;
-     * kernel, what declined and what is wanted may differ. */
+    /* Of param->acts; 0 is the scheme's own. Beyond them: OZ_ERR_UNSUPPORTED. A parameter has one packing
+     * for all of its modes: packed_bytes and band_rows of the answers are the same; kernel, what declined
+     * and what is wanted may differ. It keeps the plan of mode 0, which says how it is packed to the
+     * kernels of the others, too. */
     int32_t mode;
     /* When given, gets each better kernel that declined, and why. */
     void (*report)(void *ctx, const char *kernel, const char *reason);

@@ -293,8 +293,7 @@ static enum oz_status ask_plan(const struct oz_load_args *a, struct oz_load_item
         struct oz_plan_answer other;
         OZ_TRY(ask_mode(a, item, mode, &other, err));
         item->kernels[mode] = other.kernel;
-        if (other.plan != answer.plan || other.packed_bytes != answer.packed_bytes ||
-            other.band_rows != answer.band_rows) {
+        if (other.packed_bytes != answer.packed_bytes || other.band_rows != answer.band_rows) {
             return OZ_FAIL(err, OZ_ERR_INTERNAL,
                            "%s: device %s would pack it for %s and otherwise for %s, its second "
                            "activation mode; a weight has one packing.",

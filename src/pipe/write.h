@@ -68,8 +68,7 @@ OZ_MUST_USE enum oz_status oz_write_check_component(const struct oz_component *c
                                                     struct oz_error *err);
 
 /* Goes on with *hash over all that decides the component's bytes, but its source's. */
-OZ_MUST_USE enum oz_status oz_write_hash_component(uint64_t *hash, struct oz_component *c,
-                                                   const struct oz_write_options *options,
+OZ_MUST_USE enum oz_status oz_write_hash_component(uint64_t *hash, const struct oz_component *c,
                                                    struct oz_error *err);
 
 /* Writes its checkpoint and config into a folder of its name, which exists, in the journal's. */

@@ -27,6 +27,8 @@ struct job {
     char *part, *old; /* beside it: where the model grows, where the replaced one waits */
     int lock;         /* the mark's descriptor; -1: the part is not ours */
     bool there;       /* a model that is replaced */
+    bool known;       /* the part is new, or its journal has been read */
+    struct oz_write_identity identity;
     struct oz_write_journal journal;
     struct oz_write_progress progress;
     bool counting; /* the first walk of the source */
@@ -130,6 +132,9 @@ static enum oz_status open_part(struct job *j, struct oz_error *err)
             (void)close(j->lock);
             j->lock = -1;
             status = OZ_FAIL(err, OZ_ERR_IO, "Another process is writing %s.", j->output);
+        } else {
+            struct stat st;
+            j->known = fstat(j->lock, &st) == 0 && st.st_size == 0;
         }
     }
     oz_free(mark);
@@ -333,8 +338,7 @@ static enum oz_status hash_ckpt(uint64_t *hash, const struct oz_ckpt *ckpt, stru
     return OZ_OK;
 }
 
-static enum oz_status identify(struct job *j, struct oz_write_identity *identity,
-                               struct oz_error *err)
+static enum oz_status identify(struct job *j, struct oz_error *err)
 {
     const char *by = j->o->made_by != NULL ? j->o->made_by : "";
     struct source source = {.job = j, .hash = OZ_WRITE_HASH};
@@ -342,7 +346,7 @@ static enum oz_status identify(struct job *j, struct oz_write_identity *identity
     plan = oz_write_hash(plan, &j->o->max_shard_bytes, sizeof j->o->max_shard_bytes);
     OZ_TRY(oz_folder_walk(j->p->path, hash_entry, &source, err));
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
-        struct oz_component *c = &j->p->components[i];
+        const struct oz_component *c = &j->p->components[i];
         if (c->replaced) {
             OZ_TRY(hash_ckpt(&source.hash, c->ckpt, err));
         }
@@ -351,26 +355,25 @@ static enum oz_status identify(struct job *j, struct oz_write_identity *identity
         }
         if (oz_write_is_made(c)) {
             plan = oz_write_hash(plan, c->name, strlen(c->name) + 1);
-            OZ_TRY(oz_write_hash_component(&plan, c, j->o, err));
+            OZ_TRY(oz_write_hash_component(&plan, c, err));
         }
     }
-    *identity = (struct oz_write_identity){.plan = plan, .source = source.hash};
+    j->identity = (struct oz_write_identity){.plan = plan, .source = source.hash};
     return OZ_OK;
 }
 
 /* What the working folder holds already. */
 static enum oz_status open_journal(struct job *j, struct oz_error *err)
 {
-    struct oz_write_identity identity;
     struct oz_write_journal *w = &j->journal;
-    OZ_TRY(identify(j, &identity, err));
-    OZ_TRY(oz_write_journal_open(w, j->part, j->lock, &identity, err));
+    OZ_TRY(oz_write_journal_open(w, j->part, j->lock, &j->identity, err));
+    j->known = true;
     if (w->another_plan || w->another_source) {
         oz_log(OZ_LOG_WARN, "write",
                "%s holds an interrupted run that does not fit this one, because %s: it is begun "
                "anew.",
                j->part,
-               w->another_plan ? "it was asked for something else"
+               w->another_plan ? "it was asked for something else, or by another version"
                                : "the model's files have been changed since");
     }
     if (w->changed > 0) {
@@ -445,6 +448,9 @@ static enum oz_status stop(struct job *j, enum oz_status status, struct oz_error
     struct oz_error second;
     const struct oz_write_journal *w = &j->journal;
     first = err != NULL ? *err : first;
+    if (!j->known) { /* who knows what an earlier run has left there */
+        return status;
+    }
     if (!is_kept(j, status)) {
         if (oz_folder_remove(j->part, &second) != OZ_OK) {
             oz_log(OZ_LOG_ERROR, "write", "%s", second.message);
@@ -465,6 +471,7 @@ static enum oz_status run(struct job *j, struct oz_error *err)
 {
     OZ_TRY(check_model(j, err));
     OZ_TRY(check_output(j, err));
+    OZ_TRY(identify(j, err));
     OZ_TRY(open_part(j, err));
     enum oz_status status = fill_part(j, err);
     if (status == OZ_OK) {

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
 #include "ckpt/writer.h"
@@ -421,7 +422,7 @@ static void another_plan(void **state)
     (void)write_whole(&r, "other");
     ok(quantize(&r));
     expect_said("warn write:");
-    expect_said("it was asked for something else: it is begun anew");
+    expect_said("it was asked for something else, or by another version: it is begun anew");
     assert_null(strstr(scratch_log, "resuming"));
     expect_same("other");
     /* as much as the size of a file */
@@ -442,6 +443,27 @@ static void a_changed_model(void **state)
     ok(quantize(&r));
     expect_said("the model's files have been changed since: it is begun anew");
     assert_null(strstr(scratch_log, "resuming"));
+    expect_same("whole");
+}
+
+/* A run that fails before it knows what is there, or while it looks, takes nothing away. */
+static void a_failure_loses_nothing(void **state)
+{
+    struct run r = leave_part();
+    int whole = whole_files();
+    enum oz_status status = OZ_ERR_NOMEM;
+    int failures = 0;
+    for (uint64_t n = 1; status != OZ_OK && whole_files() == whole; n += 1 + n / 40, failures++) {
+        oz_alloc_fail_at(n, 0);
+        status = quantize(&r);
+        oz_alloc_fail_at(0, 0);
+        assert_true(status == OZ_OK || status == OZ_ERR_NOMEM);
+        assert_true(status == OZ_OK || whole_files() >= whole);
+    }
+    assert_true(failures > 100);
+    if (status != OZ_OK) {
+        ok(quantize(&r));
+    }
     expect_same("whole");
 }
 
@@ -479,11 +501,17 @@ static void an_adapter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed),          cmocka_unit_test(cancelled),
-        cmocka_unit_test(again_and_again), cmocka_unit_test(scales_that_span_files),
-        cmocka_unit_test(torn_journal),    cmocka_unit_test(files_that_were_changed),
-        cmocka_unit_test(another_plan),    cmocka_unit_test(a_changed_model),
-        cmocka_unit_test(an_adapter),      cmocka_unit_test(tensors_that_hold_no_plane),
+        cmocka_unit_test(killed),
+        cmocka_unit_test(cancelled),
+        cmocka_unit_test(again_and_again),
+        cmocka_unit_test(scales_that_span_files),
+        cmocka_unit_test(torn_journal),
+        cmocka_unit_test(files_that_were_changed),
+        cmocka_unit_test(another_plan),
+        cmocka_unit_test(a_changed_model),
+        cmocka_unit_test(a_failure_loses_nothing),
+        cmocka_unit_test(an_adapter),
+        cmocka_unit_test(tensors_that_hold_no_plane),
     };
     return cmocka_run_group_tests(tests, start, scratch_close);
 }

@@ -81,7 +81,7 @@ if env --default-signal=INT true 2>/dev/null; then
     ok 'nothing beside it' test ! -e stopped.ounce-part -a ! -e stopped/.ounce-part
     rm -r stopped
     stop KILL 3
-    expect 'something else' 0 'stopped' '*stopped.ounce-part holds an interrupted run that does not fit this one, because it was asked for something else: it is begun anew.*' quantize big -q int8 -o stopped --quiet
+    expect 'something else' 0 'stopped' '*stopped.ounce-part holds an interrupted run that does not fit this one, because it was asked for something else, or by another version: it is begun anew.*' quantize big -q int8 -o stopped --quiet
     rm -r stopped
     stop KILL 3
     touch big/transformer/config.json
