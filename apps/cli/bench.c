@@ -25,6 +25,7 @@ static enum oz_status check_kernels(const struct settings *s)
                           : s->true_cfg_scale >= 0            ? "true-cfg-scale"
                           : strcmp(s->precision, "bf16") != 0 ? "precision"
                           : s->transformer != NULL            ? "transformer"
+                          : s->loras.count > 0                ? "lora"
                                                               : NULL;
     if (foreign != NULL) {
         return cli_fail(OZ_ERR_ARG,
@@ -142,6 +143,8 @@ static enum oz_status run_once(struct job *job, int32_t index, struct oz_error *
     options.threads = s->threads;
     options.max_header_bytes = s->max_header_bytes;
     options.transformer = s->transformer;
+    options.loras = s->loras.items;
+    options.lora_count = (int32_t)s->loras.count;
     options.log = cli_log;
     options.log_ctx = &job->verbose;
     options.progress = cli_progress;

@@ -1,6 +1,7 @@
 /* quantize.c: `ounce quantize`: the library writes a model whose weights are quantized. */
 #define OZ_UNSTABLE
 #include <ounce/ounce.h>
+#include <string.h>
 
 #include "command.h"
 #include "interrupt.h"
@@ -11,8 +12,20 @@
 #include "progress.h"
 #include "text.h"
 
+/* What a run that goes on says of it shows without --verbose as well. */
+static void say(void *ctx, enum oz_log_level level, const char *topic, const char *message)
+{
+    const struct settings *s = ctx;
+    bool verbose = s->verbose;
+    if (level == OZ_LOG_INFO && strcmp(topic, "write") == 0 && !verbose && !s->quiet) {
+        cli_say("%s", message);
+    } else {
+        cli_log(&verbose, level, topic, message);
+    }
+}
+
 static void fill(struct oz_quantize_options *options, const struct settings *s,
-                 const struct oz_engine_options *words, bool *verbose)
+                 const struct oz_engine_options *words)
 {
     oz_quantize_options_default(options);
     options->model = words->model;
@@ -29,8 +42,11 @@ static void fill(struct oz_quantize_options *options, const struct settings *s,
     options->max_shard_bytes =
         s->max_shard_bytes > INT64_MAX ? INT64_MAX : (int64_t)s->max_shard_bytes;
     options->overwrite = s->overwrite;
-    options->log = cli_log;
-    options->log_ctx = verbose;
+    options->transformer = words->transformer;
+    options->loras = words->loras;
+    options->lora_count = words->lora_count;
+    options->log = say;
+    options->log_ctx = (void *)(uintptr_t)s;
 }
 
 enum oz_status cli_quantize(const struct settings *s)
@@ -40,7 +56,6 @@ enum oz_status cli_quantize(const struct settings *s)
     struct oz_error err;
     struct progress progress;
     struct text_list ignored = {0};
-    bool verbose = s->verbose;
     double began_s = cli_seconds();
     if (s->output == NULL || *s->output == '\0') {
         return cli_fail(OZ_ERR_ARG, "Where to? --output FOLDER is missing.");
@@ -51,14 +66,11 @@ enum oz_status cli_quantize(const struct settings *s)
     cli_interrupt_catch();
     cli_progress_init(&progress, s->quiet);
     cli_model_options(&words, s, &ignored);
-    fill(&options, s, &words, &verbose);
+    fill(&options, s, &words);
     options.progress = cli_progress;
     options.progress_ctx = &progress;
     enum oz_status status = oz_model_quantize(s->output, &options, &err);
     cli_progress_end(&progress);
     cli_model_options_free(&ignored);
-    if (status == OZ_ERR_CANCELLED) {
-        return cli_fail(status, "Interrupted; nothing was written to %s.", s->output);
-    }
     return status == OZ_OK ? cli_output_written(s->output, s->quiet, began_s) : cli_fail_with(&err);
 }

@@ -297,8 +297,8 @@ OZ_API OZ_MUST_USE enum oz_status oz_model_plan(const struct oz_engine_options *
 
 /*
  * Lists a device's kernels, operator by operator, best first: name, tier, where the kernel's tests
- * have run, and why it is not usable here, where it is not; before that the tiers that the processor
- * has. `device` as in oz_engine_options (NULL: "cpu"); OUNCE_CPU and OUNCE_FORCE count as in
+ * have run, and why it is not usable here, where it is not; then, as those of "encode", what makes
+ * quantized weights while they are loaded; before that the tiers that the processor has. `device` as in oz_engine_options (NULL: "cpu"); OUNCE_CPU and OUNCE_FORCE count as in
  * oz_engine_open. json: nonzero for one JSON document instead of a table for people.
  * OZ_ERR_ARG: no such device, or OUNCE_CPU or OUNCE_FORCE name what does not exist;
  * OZ_ERR_UNSUPPORTED: the device has no lists; OZ_ERR_IO: `write` stopped; OZ_ERR_NOMEM.
@@ -396,19 +396,26 @@ struct oz_quantize_options {
     void *log_ctx;
     oz_progress_fn progress; /* NULL: none; OZ_STAGE_WRITE */
     void *progress_ctx;
+
+    const char *transformer;  /* as in oz_engine_options; it becomes the model's own */
+    const char *const *loras; /* likewise; merged into what is written */
+    int32_t lora_count;
 };
 OZ_API void oz_quantize_options_init(struct oz_quantize_options *options, size_t struct_size);
 #define oz_quantize_options_default(options) oz_quantize_options_init((options), sizeof *(options))
 
 /*
  * Writes a model with quantized weights into a folder: what oz_engine_open with these options would make
- * while loading, as a checkpoint of compressed-tensors, and everything else of the model's folder as it
- * is. Opened from there, the same weights are only loaded. Holds bands of weights, never the model. The
- * folder appears when it is whole; until then the model grows in "<folder>.ounce-part", which an
- * interrupted call leaves at worst, and the next one replaces.
+ * while loading, as a checkpoint of compressed-tensors (of bitsandbytes, for its schemes), and everything
+ * else of the model's folder as it is. Opened from there, the same weights are only loaded. Holds bands of weights, never the model. The
+ * folder appears when it is whole; until then the model grows in "<folder>.ounce-part". A call that is
+ * cancelled, killed or fails for want of space or memory leaves that folder: the same call again keeps
+ * the files in it that are whole (their sizes and times are checked, and that neither the plan nor the
+ * model's files have changed), tells the log which, topic "write", and ends in the same bytes as a call
+ * that was not interrupted. A call for something else, or of a changed model, begins anew with a warning.
  * OZ_ERR_ARG: nothing would be quantized, or the folder is in the way (it is the model itself, no model,
  * or a model without `overwrite`); OZ_ERR_UNSUPPORTED: a scheme that the format does not hold, by layer;
- * OZ_ERR_CANCELLED, and nothing is left; else as oz_engine_open.
+ * OZ_ERR_CANCELLED: says what is kept, if anything is; else as oz_engine_open.
  */
 OZ_API OZ_MUST_USE enum oz_status oz_model_quantize(const char *folder,
                                                     const struct oz_quantize_options *options,

@@ -56,6 +56,13 @@ enum oz_status oz_api_check_header_limit(int64_t bytes, struct oz_error *err)
     return OZ_OK;
 }
 
+enum oz_status oz_api_check_loras(const char *const *loras, int32_t count, struct oz_error *err)
+{
+    return count >= 0 && (count == 0 || loras != NULL)
+               ? OZ_OK
+               : OZ_FAIL(err, OZ_ERR_ARG, "There are %d LoRA, but no list of them.", (int)count);
+}
+
 static const struct oz_engine_options engine_defaults = {
     .struct_size = sizeof engine_defaults, .device = "cpu", .precision = OZ_PRECISION_BF16};
 
@@ -102,9 +109,7 @@ static enum oz_status check_options(const struct oz_engine_options *o, struct oz
                        "for.");
     }
     OZ_TRY(oz_api_check_header_limit(o->max_header_bytes, err));
-    if (o->lora_count < 0 || (o->lora_count > 0 && o->loras == NULL)) {
-        return OZ_FAIL(err, OZ_ERR_ARG, "There are %d LoRA, but no list of them.", o->lora_count);
-    }
+    OZ_TRY(oz_api_check_loras(o->loras, o->lora_count, err));
     if (o->max_batch < 0 || o->max_batch > 1024) {
         return OZ_FAIL(err, OZ_ERR_ARG, "max_batch is %d; it must lie in 1 to 1024 (0: automatic).",
                        o->max_batch);
@@ -128,7 +133,7 @@ static enum oz_status assign(struct oz_engine *e, const struct oz_engine_options
 {
     enum oz_keep keep;
     OZ_TRY(oz_keep_parse(&keep, o->keep, err));
-    OZ_TRY(oz_pipeline_assign(e->pipeline, request, keep, o->allow_unmatched != 0, err));
+    OZ_TRY(oz_pipeline_assign(e->pipeline, e->dev, request, keep, o->allow_unmatched != 0, err));
     oz_pipeline_log_assignments(e->pipeline, request);
     if (oz_pipeline_quantized(e->pipeline) > 0) {
         const struct oz_component_request *c = &request->components[0];

@@ -68,6 +68,10 @@ void oz_api_fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes
 /* OZ_ERR_ARG when max_header_bytes is out of range. */
 OZ_MUST_USE enum oz_status oz_api_check_header_limit(int64_t bytes, struct oz_error *err);
 
+/* OZ_ERR_ARG: a number of adapters without a list of them. */
+OZ_MUST_USE enum oz_status oz_api_check_loras(const char *const *loras, int32_t count,
+                                              struct oz_error *err);
+
 /* An image of that size with metadata; takes `floats` (may be NULL: then white). On failure floats
  * stay the caller's. */
 OZ_MUST_USE enum oz_status oz_api_image_create(struct oz_image **out, int32_t width, int32_t height,

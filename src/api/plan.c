@@ -101,7 +101,8 @@ static enum oz_status plan_request(struct job *job, const struct oz_pipeline_opt
     enum oz_keep keep;
     OZ_TRY(oz_keep_parse(&keep, e->keep, err));
     OZ_TRY(oz_pipeline_open(&job->pipeline, job->path, how, err));
-    OZ_TRY(oz_pipeline_assign(job->pipeline, job->request, keep, e->allow_unmatched != 0, err));
+    OZ_TRY(oz_pipeline_assign(job->pipeline, job->dev, job->request, keep, e->allow_unmatched != 0,
+                              err));
     const struct oz_plan_args args = {.pipeline = job->pipeline,
                                       .dev = job->dev,
                                       .request = job->request,

@@ -40,11 +40,14 @@ static enum oz_status open_parts(struct parts *p, const struct oz_quantize_optio
     OZ_TRY(oz_pool_create(&p->pool, o->threads, err));
     OZ_TRY(oz_device_open(&p->dev, "cpu", 0, p->pool, err));
     OZ_TRY(oz_model_find(o->model, &path, err));
-    const struct oz_pipeline_options how = {.max_header_bytes = o->max_header_bytes};
+    const struct oz_pipeline_options how = {.max_header_bytes = o->max_header_bytes,
+                                            .transformer = o->transformer,
+                                            .loras = o->loras,
+                                            .lora_count = o->lora_count};
     enum oz_status status = oz_pipeline_open(&p->pipeline, path, &how, err);
     oz_free(path);
     OZ_TRY(status);
-    OZ_TRY(oz_pipeline_assign(p->pipeline, p->request, keep, o->allow_unmatched != 0, err));
+    OZ_TRY(oz_pipeline_assign(p->pipeline, p->dev, p->request, keep, o->allow_unmatched != 0, err));
     oz_pipeline_log_assignments(p->pipeline, p->request);
     return OZ_OK;
 }
@@ -58,6 +61,7 @@ enum oz_status oz_model_quantize(const char *folder, const struct oz_quantize_op
         OZ_TRY(oz_api_copy_options(&o, sizeof o, options, "quantize options", err));
     }
     OZ_TRY(oz_api_check_header_limit(o.max_header_bytes, err));
+    OZ_TRY(oz_api_check_loras(o.loras, o.lora_count, err));
     if (folder == NULL || folder[0] == '\0') {
         return OZ_FAIL(err, OZ_ERR_ARG, "A folder to write the model to is missing.");
     }
@@ -71,6 +75,7 @@ enum oz_status oz_model_quantize(const char *folder, const struct oz_quantize_op
         const struct oz_write_options how = {.output = folder,
                                              .overwrite = o.overwrite != 0,
                                              .max_shard_bytes = o.max_shard_bytes,
+                                             .made_by = oz_version(),
                                              .dev = p.dev,
                                              .progress = o.progress,
                                              .progress_ctx = o.progress_ctx};

@@ -1,9 +1,13 @@
 #include "ckpt/writer.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -21,8 +25,12 @@ struct entry {
 struct shard {
     struct oz_file_writer file;
     char name[256];
+    char *header; /* its text, with the 8 bytes of its length in front */
     int64_t header_bytes;
-    int64_t bytes; /* of tensors */
+    int64_t bytes;        /* of tensors */
+    int32_t first, count; /* entries */
+    bool open;            /* has been, for writing */
+    bool whole;           /* under its name: kept from before, or committed */
 };
 
 struct oz_ckpt_writer {
@@ -182,15 +190,16 @@ static void put_metadata(struct oz_buf *b, const struct oz_ckpt_writer_options *
     oz_buf_puts(b, o->metadata_count > 0 ? "}" : "{");
 }
 
-/* The shard's header; its entries begin at *first, which moves behind them. */
-static void put_header(struct oz_buf *b, struct oz_ckpt_writer *w, int32_t shard,
-                       const struct oz_ckpt_writer_options *o, int32_t *first)
+/* The shard's header, and the places of its entries behind it. */
+static void put_header(struct oz_buf *b, struct oz_ckpt_writer *w, struct shard *s,
+                       const struct oz_ckpt_writer_options *o)
 {
     int64_t at = 0;
     bool comma = o->metadata_count > 0;
+    oz_buf_append(b, "\0\0\0\0\0\0\0", 8);
     put_metadata(b, o);
-    for (; *first < w->count && w->entries[*first].shard == shard; ++*first) {
-        struct entry *e = &w->entries[*first];
+    for (int32_t k = s->first; k < s->first + s->count; k++) {
+        struct entry *e = &w->entries[k];
         e->offset = at;
         oz_buf_puts(b, comma ? "," : "");
         oz_buf_json(b, e->spec.name);
@@ -206,48 +215,61 @@ static void put_header(struct oz_buf *b, struct oz_ckpt_writer *w, int32_t shard
     while (b->status == OZ_OK && b->bytes % 8 != 0) {
         oz_buf_puts(b, " ");
     }
-    w->shards[shard].bytes = at;
+    s->bytes = at;
 }
 
-static enum oz_status open_shard(struct oz_ckpt_writer *w, int32_t shard,
-                                 const struct oz_ckpt_writer_options *o, int32_t *first,
-                                 struct oz_error *err)
+/* Lays a shard out; its entries begin at *first, which moves behind them. */
+static enum oz_status lay_out(struct oz_ckpt_writer *w, int32_t shard,
+                              const struct oz_ckpt_writer_options *o, int32_t *first,
+                              struct oz_error *err)
 {
     struct shard *s = &w->shards[shard];
     struct oz_buf header;
-    uint8_t length[8];
     if (w->shard_count > 1) {
         (void)snprintf(s->name, sizeof s->name, "%s-%05d-of-%05d.safetensors", w->stem, shard + 1,
                        w->shard_count);
     } else {
         (void)snprintf(s->name, sizeof s->name, "%s.safetensors", w->stem);
     }
+    s->file.fd = -1;
+    s->first = *first;
+    while (*first < w->count && w->entries[*first].shard == shard) {
+        ++*first;
+    }
+    s->count = *first - s->first;
+    oz_buf_init(&header, 8 + (size_t)OZ_CKPT_MAX_HEADER_BYTES);
+    put_header(&header, w, s, o);
+    enum oz_status status = header.status;
+    s->header_bytes = (int64_t)header.bytes;
+    if (status == OZ_OK) {
+        for (size_t i = 0; i < 8; i++) {
+            header.data[i] = (char)(uint8_t)((uint64_t)(s->header_bytes - 8) >> (8 * i));
+        }
+        s->header = oz_buf_take(&header);
+    } else {
+        status = OZ_FAIL(err, status, "%s: its header has no room in %" PRId64 " bytes.", s->name,
+                         OZ_CKPT_MAX_HEADER_BYTES);
+    }
+    oz_buf_deinit(&header);
+    return status;
+}
+
+/* Makes a shard's file, under a temporary name, with its header. */
+static enum oz_status open_shard(struct oz_ckpt_writer *w, int32_t shard, struct oz_error *err)
+{
+    struct shard *s = &w->shards[shard];
+    if (s->open || s->whole) {
+        return OZ_OK;
+    }
     char *path = oz_file_join(w->folder, s->name);
     if (path == NULL) {
         return OZ_FAIL_NOMEM(err, s->name);
     }
-    oz_buf_init(&header, (size_t)OZ_CKPT_MAX_HEADER_BYTES);
-    put_header(&header, w, shard, o, first);
-    enum oz_status status = OZ_OK;
-    if (header.status != OZ_OK) {
-        status = OZ_FAIL(err, header.status, "%s: its header has no room in %" PRId64 " bytes.",
-                         path, OZ_CKPT_MAX_HEADER_BYTES);
-    } else {
-        status = oz_file_writer_open(&s->file, path, err);
-    }
-    for (size_t i = 0; i < 8; i++) {
-        length[i] = (uint8_t)((uint64_t)header.bytes >> (8 * i));
-    }
-    if (status == OZ_OK) {
-        status = oz_file_writer_append(&s->file, length, 8, err);
-    }
-    if (status == OZ_OK) {
-        status = oz_file_writer_append(&s->file, header.data, header.bytes, err);
-        s->header_bytes = s->file.bytes;
-    }
-    oz_buf_deinit(&header);
+    enum oz_status status = oz_file_writer_open(&s->file, path, err);
     oz_free(path);
-    return status;
+    OZ_TRY(status);
+    s->open = true;
+    return oz_file_writer_append(&s->file, s->header, (size_t)s->header_bytes, err);
 }
 
 /* A checkpoint of the stem must not be there: an old index would win over a new file. */
@@ -285,7 +307,12 @@ static enum oz_status build(struct oz_ckpt_writer *w, const struct oz_ckpt_write
         return OZ_FAIL_NOMEM(err, "the writer of a checkpoint");
     }
     w->count = count;
-    OZ_TRY(check_free(w, err));
+    if (!oz_file_is_folder(w->folder)) { /* said before anything is computed */
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot write to %s: there is no such folder.", w->folder);
+    }
+    if (!o->resumes) {
+        OZ_TRY(check_free(w, err));
+    }
     for (int32_t i = 0; i < count; i++) {
         OZ_TRY(take_spec(&w->entries[i], &specs[i], i, err));
     }
@@ -300,16 +327,13 @@ static enum oz_status build(struct oz_ckpt_writer *w, const struct oz_ckpt_write
     if (w->shards == NULL) {
         return OZ_FAIL_NOMEM(err, "the writer of a checkpoint");
     }
-    for (int32_t i = 0; i < w->shard_count; i++) {
-        w->shards[i].file.fd = -1;
-    }
     qsort(w->entries, (size_t)count, sizeof *w->entries, by_file_order);
     for (int32_t i = 0; i < count; i++) {
         w->places[w->entries[i].index] = i;
     }
     int32_t first = 0;
     for (int32_t i = 0; i < w->shard_count; i++) {
-        OZ_TRY(open_shard(w, i, o, &first, err));
+        OZ_TRY(lay_out(w, i, o, &first, err));
     }
     return OZ_OK;
 }
@@ -322,6 +346,7 @@ static enum oz_status settle(struct oz_ckpt_writer *w, struct oz_error *err)
         w->at++;
         w->done = 0;
         if (w->at == w->count || w->entries[w->at].shard != shard) {
+            OZ_TRY(open_shard(w, shard, err));
             OZ_TRY(oz_file_writer_close(&w->shards[shard].file, err));
         }
     }
@@ -375,6 +400,7 @@ enum oz_status oz_ckpt_writer_put(struct oz_ckpt_writer *w, const void *data, si
                        " are missing.",
                        e->spec.name, bytes, e->bytes - w->done, e->bytes);
     }
+    OZ_TRY(open_shard(w, e->shard, err));
     OZ_TRY(oz_file_writer_append(&w->shards[e->shard].file, data, bytes, err));
     w->done += (int64_t)bytes;
     return settle(w, err);
@@ -394,18 +420,23 @@ enum oz_status oz_ckpt_writer_put_at(struct oz_ckpt_writer *w, int32_t index, in
                        e->spec.name, bytes, offset, e->done, e->bytes);
     }
     const struct shard *s = &w->shards[e->shard];
+    w->scattered = true;
+    if (s->whole) {
+        return OZ_OK; /* what is there already */
+    }
+    OZ_TRY(open_shard(w, e->shard, err));
     OZ_TRY(
         oz_file_writer_write_at(&s->file, data, bytes, s->header_bytes + e->offset + offset, err));
     int64_t end = offset + (int64_t)bytes;
     e->done = end > e->done ? end : e->done;
-    w->scattered = true;
     return OZ_OK;
 }
 
-/* With put_at: is every byte of every tensor there? */
-static enum oz_status check_scattered(const struct oz_ckpt_writer *w, struct oz_error *err)
+/* With put_at: is every byte of these entries there? */
+static enum oz_status check_scattered(const struct oz_ckpt_writer *w, int32_t first, int32_t count,
+                                      struct oz_error *err)
 {
-    for (int32_t i = 0; i < w->count; i++) {
+    for (int32_t i = first; i < first + count; i++) {
         const struct entry *e = &w->entries[i];
         if (e->done < e->bytes) {
             return OZ_FAIL(err, OZ_ERR_ARG, "Tensor %s has %" PRId64 " of its %" PRId64 " bytes.",
@@ -414,6 +445,88 @@ static enum oz_status check_scattered(const struct oz_ckpt_writer *w, struct oz_
     }
     return OZ_OK;
 }
+
+/* ---- file by file ---- */
+
+int32_t oz_ckpt_writer_shards(const struct oz_ckpt_writer *w)
+{
+    return w->shard_count;
+}
+
+int32_t oz_ckpt_writer_shard_of(const struct oz_ckpt_writer *w, int32_t index)
+{
+    return w->entries[w->places[index]].shard;
+}
+
+const char *oz_ckpt_writer_shard_name(const struct oz_ckpt_writer *w, int32_t shard)
+{
+    return w->shards[shard].name;
+}
+
+/* Has a file the shard's size and header? */
+static enum oz_status compare_header(const struct shard *s, int fd, const char *path, bool *same,
+                                     struct oz_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot look at %s: %s.", path, strerror(errno));
+    }
+    if (!S_ISREG(st.st_mode) || (int64_t)st.st_size != s->header_bytes + s->bytes) {
+        return OZ_OK;
+    }
+    char *there = oz_alloc((size_t)s->header_bytes);
+    if (there == NULL) {
+        return OZ_FAIL_NOMEM(err, path);
+    }
+    enum oz_status status = OZ_OK;
+    if (oz_file_pread(fd, there, s->header_bytes, 0)) {
+        *same = memcmp(there, s->header, (size_t)s->header_bytes) == 0;
+    } else {
+        status = OZ_FAIL(err, OZ_ERR_IO, "Cannot read %s: %s.", path, strerror(errno));
+    }
+    oz_free(there);
+    return status;
+}
+
+enum oz_status oz_ckpt_writer_keep(struct oz_ckpt_writer *w, int32_t shard, bool *kept,
+                                   struct oz_error *err)
+{
+    struct shard *s = &w->shards[shard];
+    *kept = false;
+    char *path = oz_file_join(w->folder, s->name);
+    if (path == NULL) {
+        return OZ_FAIL_NOMEM(err, s->name);
+    }
+    enum oz_status status = OZ_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0) {
+        status = compare_header(s, fd, path, kept, err);
+        (void)close(fd);
+    } else if (errno != ENOENT && errno != ELOOP) {
+        status = OZ_FAIL(err, OZ_ERR_IO, "Cannot read %s: %s.", path, strerror(errno));
+    }
+    oz_free(path);
+    s->whole = *kept;
+    w->scattered = w->scattered || *kept;
+    for (int32_t i = s->first; *kept && i < s->first + s->count; i++) {
+        w->entries[i].done = w->entries[i].bytes;
+    }
+    return status;
+}
+
+enum oz_status oz_ckpt_writer_commit(struct oz_ckpt_writer *w, int32_t shard, struct oz_error *err)
+{
+    struct shard *s = &w->shards[shard];
+    OZ_TRY(check_scattered(w, s->first, s->count, err));
+    OZ_TRY(open_shard(w, shard, err));
+    if (!s->whole) {
+        OZ_TRY(oz_file_writer_commit(&s->file, err));
+    }
+    s->whole = w->scattered = true;
+    return OZ_OK;
+}
+
+/* ---- the end ---- */
 
 /* {"metadata": {"total_size": n}, "weight_map": {...}}, as the field prints it. */
 static enum oz_status print_index(const struct oz_ckpt_writer *w, struct oz_buf *b)
@@ -474,7 +587,9 @@ static enum oz_status rename_all(struct oz_ckpt_writer *w, struct oz_file_writer
                                  struct oz_error *err)
 {
     for (int32_t i = 0; i < w->shard_count; i++) {
-        OZ_TRY(oz_file_writer_commit(&w->shards[i].file, err));
+        if (!w->shards[i].whole) {
+            OZ_TRY(oz_file_writer_commit(&w->shards[i].file, err));
+        }
     }
     return w->shard_count > 1 ? oz_file_writer_commit(index, err) : OZ_OK;
 }
@@ -483,7 +598,7 @@ enum oz_status oz_ckpt_writer_finish(struct oz_ckpt_writer *w, struct oz_error *
 {
     struct oz_file_writer index = {.fd = -1};
     if (w->scattered) {
-        OZ_TRY(check_scattered(w, err));
+        OZ_TRY(check_scattered(w, 0, w->count, err));
     } else if (w->at < w->count) {
         const struct entry *e = &w->entries[w->at];
         return OZ_FAIL(err, OZ_ERR_ARG,
@@ -492,7 +607,10 @@ enum oz_status oz_ckpt_writer_finish(struct oz_ckpt_writer *w, struct oz_error *
     }
     enum oz_status status = OZ_OK;
     for (int32_t i = 0; i < w->shard_count && status == OZ_OK; i++) {
-        status = oz_file_writer_close(&w->shards[i].file, err);
+        status = open_shard(w, i, err); /* one without a byte */
+        if (status == OZ_OK && !w->shards[i].whole) {
+            status = oz_file_writer_close(&w->shards[i].file, err);
+        }
     }
     if (status == OZ_OK && w->shard_count > 1) {
         status = write_index(w, &index, err);
@@ -511,6 +629,7 @@ void oz_ckpt_writer_destroy(struct oz_ckpt_writer **writer)
         return;
     }
     for (int32_t i = 0; i < w->shard_count && w->shards != NULL; i++) {
+        oz_free(w->shards[i].header);
         oz_file_writer_deinit(&w->shards[i].file);
     }
     for (int32_t i = 0; i < w->count; i++) {

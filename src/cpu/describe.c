@@ -1,5 +1,6 @@
 #include "cpu/describe.h"
 
+#include "cpu/encode.h"
 #include "cpu/kernel.h"
 
 void oz_cpu_describe(struct oz_device *dev, const struct oz_kernel_report *report)
@@ -22,5 +23,13 @@ void oz_cpu_describe(struct oz_device *dev, const struct oz_kernel_report *repor
                                               .unusable = oz_cpu_unusable(cpu, *k)};
             report->kernel(report->ctx, &row);
         }
+    }
+    for (const struct oz_cpu_encoder *const *e = oz_cpu_encoders; *e != NULL; e++) {
+        const struct oz_kernel_row row = {.op = "encode",
+                                          .name = (*e)->encoder.name,
+                                          .tier = oz_tier_name((*e)->tier),
+                                          .proven = (*e)->proven,
+                                          .unusable = oz_cpu_encoder_unusable(cpu, *e)};
+        report->kernel(report->ctx, &row);
     }
 }

@@ -5,7 +5,8 @@
 #include "dev/device.h"
 #include "dev/report.h"
 
-/* Member `describe` of struct oz_device: tiers, then every list. */
+/* Member `describe` of struct oz_device: tiers, then every operator's list, then the encoders of
+ * weights as those of "encode". */
 void oz_cpu_describe(struct oz_device *dev, const struct oz_kernel_report *report);
 
 #endif

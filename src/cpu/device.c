@@ -183,6 +183,7 @@ RUN(run_sample, OZ_OP_SAMPLE, struct oz_sample_args)
 static const struct oz_op_table operators = {
     .scratch_bytes = scratch_bytes,
     .plan_param = oz_cpu_plan_param,
+    .act_support = oz_cpu_act_support,
     .pack_band = oz_cpu_pack_band,
     .find_encoder = oz_cpu_find_encoder,
     .embed = run_embed,

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/names.h"
+#include "cpu/encode.h"
 
 #define OZ_KERNEL(obj) &obj,
 static const struct oz_cpu_kernel *const all[] = {
@@ -104,20 +105,22 @@ const char *oz_cpu_unusable(const struct oz_cpu *cpu, const struct oz_cpu_kernel
             return NULL;
         }
     }
-    if (!(cpu->processor & (1U << k->tier))) {
-        return lacks[k->tier];
-    }
-    if (!(cpu->tiers & (1U << k->tier))) {
-        return "OUNCE_CPU leaves its tier out";
-    }
-    if (k->proven != NULL) {
-        return "this processor multiplies f32 faster: opt in with OUNCE_FORCE";
-    }
-    return "never run: opt in with OUNCE_FORCE";
+    return oz_cpu_left_out(cpu, k->tier, k->proven != NULL);
 }
 
-/* Is `name` one of the comma-separated words of `list`? */
-static bool listed(const char *list, const char *name)
+const char *oz_cpu_left_out(const struct oz_cpu *cpu, enum oz_tier tier, bool proven)
+{
+    if (!(cpu->processor & (1U << tier))) {
+        return lacks[tier];
+    }
+    if (!(cpu->tiers & (1U << tier))) {
+        return "OUNCE_CPU leaves its tier out";
+    }
+    return proven ? "this processor multiplies f32 faster: opt in with OUNCE_FORCE"
+                  : "never run: opt in with OUNCE_FORCE";
+}
+
+bool oz_cpu_is_listed(const char *list, const char *name)
 {
     size_t n = strlen(name);
     for (const char *p = list; p != NULL && *p != '\0';) {
@@ -130,23 +133,27 @@ static bool listed(const char *list, const char *name)
     return false;
 }
 
-/* Every word of OUNCE_FORCE must be a kernel. */
+/* Every word of OUNCE_FORCE must be a kernel or an encoder. */
 static enum oz_status check_forced(const char *forced, struct oz_error *err)
 {
-    const char *names[KERNEL_COUNT];
+    const char *names[KERNEL_COUNT + OZ_CPU_MAX_ENCODERS];
+    size_t count = 0;
     for (size_t i = 0; i < KERNEL_COUNT; i++) {
-        names[i] = all[i]->name;
+        names[count++] = all[i]->name;
+    }
+    for (const struct oz_cpu_encoder *const *e = oz_cpu_encoders; *e != NULL; e++) {
+        names[count++] = (*e)->encoder.name;
     }
     for (const char *p = forced; *p != '\0';) {
         char word[128];
         size_t n = strcspn(p, ",");
         bool found = false;
         (void)snprintf(word, sizeof word, "%.*s", (int)n, p);
-        for (size_t i = 0; i < KERNEL_COUNT; i++) {
+        for (size_t i = 0; i < count; i++) {
             found = found || strcmp(names[i], word) == 0;
         }
         if (!found) {
-            const char *near = oz_names_nearest(word, names, KERNEL_COUNT);
+            const char *near = oz_names_nearest(word, names, count);
             return OZ_FAIL(
                 err, OZ_ERR_ARG,
                 "OUNCE_FORCE: there is no kernel %s%s%s%s. \"ounce kernels\" lists them.", word,
@@ -176,7 +183,7 @@ enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier, const 
         for (int pass = 0; pass < 2; pass++) { /* forced ones first, then the list's order */
             for (const struct oz_cpu_kernel *const *k = oz_cpu_kernels((enum oz_op)op); *k != NULL;
                  k++) {
-                bool force = listed(forced, (*k)->name);
+                bool force = oz_cpu_is_listed(forced, (*k)->name);
                 bool asked = force || (wanted_tier != NULL &&
                                        strcmp(wanted_tier, oz_tier_name((*k)->tier)) == 0);
                 bool runs = (cpu->tiers & (1U << (*k)->tier)) != 0;
@@ -193,7 +200,7 @@ enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier, const 
         }
         cpu->usable[op][count] = NULL;
     }
-    return OZ_OK;
+    return oz_cpu_choose_encoders(cpu, wanted_tier, forced, err);
 }
 
 const struct oz_cpu_kernel *oz_cpu_pick(const struct oz_device *dev, enum oz_op op,

@@ -37,7 +37,10 @@ struct oz_cpu_kernel {
 #include "cpu/kern/all.inc"
 #undef OZ_KERNEL
 
-#define OZ_CPU_MAX_KERNELS 24 /* an operator's list */
+#define OZ_CPU_MAX_KERNELS 24  /* an operator's list */
+#define OZ_CPU_MAX_ENCODERS 64 /* cpu/encode.h */
+
+struct oz_cpu_encoder;
 
 /* The CPU device: what the backend adds to struct oz_device (its `impl`). */
 struct oz_cpu {
@@ -46,6 +49,7 @@ struct oz_cpu {
     uint32_t tiers;     /* mask, after OUNCE_CPU */
     uint32_t processor; /* mask, of all that this processor runs */
     const struct oz_cpu_kernel *usable[OZ_OP_COUNT][OZ_CPU_MAX_KERNELS + 1]; /* NULL ends a list */
+    const struct oz_cpu_encoder *encoders[OZ_CPU_MAX_ENCODERS + 1]; /* usable; NULL ends it */
 };
 
 static inline const struct oz_cpu *oz_cpu_of(const struct oz_device *dev)
@@ -58,6 +62,13 @@ const struct oz_cpu_kernel *const *oz_cpu_kernels(enum oz_op op);
 
 /* Why a kernel is not in a device's list ("the processor lacks avx512bf16"), or NULL. */
 const char *oz_cpu_unusable(const struct oz_cpu *cpu, const struct oz_cpu_kernel *k);
+
+/* Why a kernel or encoder of a tier is left out: the processor, OUNCE_CPU, its speed here (proven ones are
+ * left out for nothing else), or that its tests have never run. */
+const char *oz_cpu_left_out(const struct oz_cpu *cpu, enum oz_tier tier, bool proven);
+
+/* Is `name` one of the comma-separated words of `list`? NULL has none. */
+bool oz_cpu_is_listed(const char *list, const char *name);
 
 /* "linear" */
 const char *oz_cpu_op_name(enum oz_op op);
@@ -73,7 +84,8 @@ static inline enum oz_op oz_cpu_use_op(enum oz_param_use use)
     return ops[use];
 }
 
-/* Fills cpu->usable from its tiers (which it first keeps as cpu->processor), OUNCE_CPU and OUNCE_FORCE. OZ_ERR_ARG: an unknown kernel. */
+/* Fills cpu->usable and cpu->encoders from its tiers (which it first keeps as cpu->processor), OUNCE_CPU
+ * and OUNCE_FORCE. OZ_ERR_ARG: an unknown kernel or encoder, or one that cannot run here. */
 OZ_MUST_USE enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier,
                                          const char *forced, struct oz_error *err);
 

@@ -9,6 +9,7 @@
 #include "cpu/int8.h"
 #include "cpu/qgemm.h"
 #include "cpu/stage.h"
+#include "dev/act_spec.h"
 
 static const struct oz_param_plan reference[] = {
     [OZ_USE_LINEAR] = {.kernel = &oz_kernel_linear__scalar},
@@ -204,6 +205,21 @@ static const char *decline_all(const struct oz_param *param, const struct oz_pla
         return "this operator takes plain rows only";
     }
     return oz_stage_reject(&param->acts[request->mode]);
+}
+
+/* The processor has no block-scaled units. What the reference's kernels read is possible: they end every
+ * list. */
+struct oz_act_support oz_cpu_act_support(const struct oz_device *dev)
+{
+    static const float given = 1; /* a static scale, which is in the file */
+    struct oz_act_support support = {.possible = OZ_ACT_BIT(OZ_ACT_NONE)};
+    (void)dev;
+    for (int mode = 0; mode < OZ_ACT_MODE_COUNT; mode++) {
+        struct oz_act_spec spec =
+            oz_act_spec_of((enum oz_act_mode)mode, OZ_EXPONENT_DEFAULT, NULL, &given);
+        support.possible |= oz_stage_reject(&spec) == NULL ? OZ_ACT_BIT(mode) : 0;
+    }
+    return support;
 }
 
 /* The names of an operator's kernels, for a message. */

@@ -4,7 +4,8 @@
 
 #include "dev/ops.h"
 
-/* plan_param and pack_band of the operator table. */
+/* act_support, plan_param and pack_band of the operator table. */
+struct oz_act_support oz_cpu_act_support(const struct oz_device *dev);
 OZ_MUST_USE enum oz_status oz_cpu_plan_param(struct oz_device *dev, const struct oz_param *param,
                                              const struct oz_plan_request *request,
                                              struct oz_plan_answer *answer, struct oz_error *err);

@@ -490,7 +490,11 @@ enum oz_param_use { OZ_USE_LINEAR, OZ_USE_CONV, OZ_USE_EXPERTS, OZ_USE_EMBED, OZ
 
 struct oz_plan_request {
     enum oz_param_use use;
-    int32_t mode; /* of param->acts; 0 is the scheme's own. Beyond them: OZ_ERR_UNSUPPORTED */
+    /* Of param->acts; 0 is the scheme's own. Beyond them: OZ_ERR_UNSUPPORTED. A parameter has one packing
+     * for all of its modes: packed_bytes and band_rows of the answers are the same; kernel, what declined
+     * and what is wanted may differ. It keeps the plan of mode 0, which says how it is packed to the
+     * kernels of the others, too. */
+    int32_t mode;
     /* When given, gets each better kernel that declined, and why. */
     void (*report)(void *ctx, const char *kernel, const char *reason);
     void *report_ctx;
@@ -503,6 +507,9 @@ struct oz_plan_answer {
     int32_t band_rows; /* pack_band takes bands that begin at multiples of it; 0: any */
     struct oz_act_spec wants;
 };
+
+/* The codec's own observe and encode, where they are listed beside faster forms. */
+#define OZ_ENCODER_OF_CODEC "oz_encode_any_any__scalar"
 
 /*
  * A faster form of a codec's observe and encode, of rows as a file stores them: to the same bytes.
@@ -541,11 +548,15 @@ struct oz_op_table {
      * Planning of a weight that operators will read, from its shape, codec and planes present
      * (weight.planes[].data is not looked at): chooses the kernel, says what it wants of the
      * activation and how many bytes of packed weight it needs (0: it reads the planes).
-     * OZ_ERR_UNSUPPORTED: nothing here reads such a weight, or not in that mode.
+     * OZ_ERR_UNSUPPORTED: nothing here reads such a weight, or not in that mode. Who plans a parameter
+     * asks for each of its modes.
      */
     OZ_MUST_USE enum oz_status (*plan_param)(struct oz_device *dev, const struct oz_param *param,
                                              const struct oz_plan_request *request,
                                              struct oz_plan_answer *answer, struct oz_error *err);
+    /* The activation modes that plan_param takes with weights whose schemes have them, and those for
+     * which the device has units: what requests are held against before anything is planned. */
+    struct oz_act_support (*act_support)(const struct oz_device *dev);
     /* Packs rows [row0, row0 + rows) of a slice from `band` (host memory, the weight's codec) into
      * param->packed, its final place. Bands may come in any order, whole scopes each, from multiples
      * of the plan's band_rows. `band` has the whole weight's shape and is addressed as the whole

@@ -18,7 +18,8 @@ struct oz_tier_row {
     bool present, in_use;    /* the hardware has it; kernels of it may run */
 };
 
-/* One kernel of an operator's list; they come operator by operator, best first. */
+/* One kernel of an operator's list; they come operator by operator, best first. Encoders of weights
+ * (dev/ops.h) come last, as those of "encode". */
 struct oz_kernel_row {
     const char *op, *name, *tier;
     const char *proven;   /* where its tests have run; NULL: nowhere yet */

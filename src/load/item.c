@@ -261,26 +261,46 @@ static void log_declined(void *ctx, const char *kernel, const char *reason)
     oz_log(OZ_LOG_DEBUG, "dispatch", "%s: %s declines: %s", layer->name, kernel, reason);
 }
 
-/* What the device wants to make of the weight. OUNCE_LOG=dispatch tells, once for each. */
-static enum oz_status ask_plan(const struct oz_load_args *a, struct oz_load_item *item,
-                               struct oz_error *err)
+/* What the device wants to make of the weight in one mode. OUNCE_LOG=dispatch tells, once for each. */
+static enum oz_status ask_mode(const struct oz_load_args *a, const struct oz_load_item *item,
+                               int32_t mode, struct oz_plan_answer *answer, struct oz_error *err)
 {
     const struct oz_layer *layer = item->parts[0].layer;
     struct oz_param shape = *item->param;
-    struct oz_plan_answer answer;
     bool tell = !a->model->measuring && item->use != OZ_USE_VECTOR &&
                 oz_log_wants(OZ_LOG_DEBUG, "dispatch");
     const struct oz_plan_request request = {.use = item->use,
+                                            .mode = mode,
                                             .report = tell ? log_declined : NULL,
                                             .report_ctx = (void *)(uintptr_t)layer};
     shape.weight = item->weight;
-    OZ_TRY(a->dev->ops->plan_param(a->dev, &shape, &request, &answer, err));
+    OZ_TRY(a->dev->ops->plan_param(a->dev, &shape, &request, answer, err));
     if (tell) {
-        oz_log(OZ_LOG_DEBUG, "dispatch", "%s: %s, %zu bytes packed", layer->name, answer.kernel,
-               answer.packed_bytes);
+        oz_log(OZ_LOG_DEBUG, "dispatch", "%s: %s, %zu bytes packed%s", layer->name, answer->kernel,
+               answer->packed_bytes, mode > 0 ? " (fallback steps)" : "");
+    }
+    return OZ_OK;
+}
+
+/* In all of its modes: one that some step will take must not turn out to be impossible then. */
+static enum oz_status ask_plan(const struct oz_load_args *a, struct oz_load_item *item,
+                               struct oz_error *err)
+{
+    struct oz_plan_answer answer;
+    OZ_TRY(ask_mode(a, item, 0, &answer, err));
+    item->kernels[0] = answer.kernel;
+    for (int32_t mode = 1; mode < item->param->act_count; mode++) {
+        struct oz_plan_answer other;
+        OZ_TRY(ask_mode(a, item, mode, &other, err));
+        item->kernels[mode] = other.kernel;
+        if (other.packed_bytes != answer.packed_bytes || other.band_rows != answer.band_rows) {
+            return OZ_FAIL(err, OZ_ERR_INTERNAL,
+                           "%s: device %s would pack it for %s and otherwise for %s, its second "
+                           "activation mode; a weight has one packing.",
+                           item->parts[0].layer->name, a->dev->name, answer.kernel, other.kernel);
+        }
     }
     item->param->plan = answer.plan;
-    item->kernel = answer.kernel;
     item->pack_rows = answer.packed_bytes > 0 ? answer.band_rows : 0;
     item->packed_bytes = (int64_t)answer.packed_bytes;
     return OZ_OK;

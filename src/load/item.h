@@ -52,9 +52,10 @@ struct oz_load_item {
     const char *fused;                /* items of equal names share one scale; NULL */
     int32_t fused_index;              /* within the group */
     const struct oz_encoder *encoder; /* NULL: the codec's own */
-    const char *kernel;
-    int32_t pack_rows; /* bands to be packed begin at multiples of it */
-    void *packed;      /* in the model arena; NULL: operators read planes */
+    const char
+        *kernels[OZ_SCHEME_MODES]; /* that read it in each activation mode; NULL: no such mode */
+    int32_t pack_rows;             /* bands to be packed begin at multiples of it */
+    void *packed;                  /* in the model arena; NULL: operators read planes */
     int64_t packed_bytes, plane_bytes;
     struct oz_weight weight; /* planes in the model arena where plane_bytes > 0 */
 };

@@ -47,6 +47,9 @@ int64_t oz_match_row_bytes(const struct oz_match *m, int32_t row)
     for (int i = 0; i < OZ_PLANE_COUNT; i++) {
         bytes += w->planes[i].tensor != NULL ? w->planes[i].tensor->bytes : 0;
     }
+    for (int32_t i = 0; i < w->spent_count; i++) {
+        bytes += oz_ckpt_tensor(m->ckpt, w->spent[i])->bytes;
+    }
     return bytes;
 }
 
@@ -66,6 +69,9 @@ static void match_row(struct oz_match *m, int32_t row)
         if (w->planes[i].tensor != NULL) {
             m->tensor_row[w->planes[i].index] = row;
         }
+    }
+    for (int32_t i = 0; i < w->spent_count; i++) {
+        m->tensor_row[w->spent[i]] = row;
     }
 }
 

@@ -62,7 +62,14 @@ static enum oz_status read_cells(const struct oz_load_args *a, const struct oz_l
         widen(t->dtype, dst, cells.bytes / 4);
         return OZ_OK;
     }
+    if (move == OZ_MOVE_NUMBER) {
+        memcpy(dst, &item->planes->number, sizeof item->planes->number);
+        return OZ_OK;
+    }
     OZ_TRY(oz_ckpt_read(a->match->ckpt, t, cells.first, cells.bytes, dst, err));
+    for (int64_t i = 0; move == OZ_MOVE_NIBBLES && i < cells.bytes; i++) {
+        dst[i] = (uint8_t)(dst[i] << 4 | dst[i] >> 4);
+    }
     for (int64_t i = 0; move == OZ_MOVE_RECIPROCAL && i < cells.bytes; i += 4) {
         float x;
         memcpy(&x, dst + i, sizeof x);

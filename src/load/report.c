@@ -7,6 +7,8 @@
 #include "load/item.h"
 #include "load/schedule.h"
 
+_Static_assert(OZ_SCHEME_MODES == 2, "a report has the kernels of two modes");
+
 const char *oz_fate_name(enum oz_fate fate)
 {
     static const char *const names[] = {
@@ -62,8 +64,11 @@ static void tell_item(struct oz_load_entry *of_row, const struct oz_load_args *a
         e->fate = fate_of(item);
         e->scheme = item->scheme;
         e->rule = a->assignment != NULL ? a->assignment->choices[p->row].rule : NULL;
-        e->kernel = item->kernel;
-        e->encoder = !item->encodes ? NULL : item->encoder != NULL ? item->encoder->name : "scalar";
+        e->kernel = item->kernels[0];
+        e->fallback = item->kernels[1];
+        e->encoder = !item->encodes          ? NULL
+                     : item->encoder != NULL ? item->encoder->name
+                                             : OZ_ENCODER_OF_CODEC;
         e->lora = oz_lora_rank(a->lora, p->row) > 0 ? a->lora : NULL;
         e->read_bytes = streamed || item->way == OZ_WAY_MAPPED ? 0 : p->tensor->bytes;
         e->resident_bytes = share(item, i);
@@ -176,6 +181,7 @@ void oz_load_report_json(const struct oz_load_report *report, struct oz_buf *out
         member(out, "scheme", e->scheme);
         member(out, "rule", e->rule);
         member(out, "kernel", e->kernel);
+        member(out, "fallback_kernel", e->fallback);
         member(out, "encoder", e->encoder);
         if (e->lora != NULL) {
             oz_buf_puts(out, ", \"lora\": ");

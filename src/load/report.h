@@ -43,7 +43,8 @@ struct oz_load_entry {
     const char *scheme;         /* "as stored", or the scheme's name; NULL: not loaded */
     const char *rule;           /* that chose the scheme, or that ignores the tensor; NULL */
     const char *kernel;         /* that will read it; NULL: not loaded */
-    const char *encoder;        /* "scalar", or the fast one's name; NULL: not encoded */
+    const char *fallback;       /* kernel in the second activation mode; NULL: it has none */
+    const char *encoder;        /* the fast one's name, or OZ_ENCODER_OF_CODEC; NULL: not encoded */
     const struct oz_lora *lora; /* what is merged into the row (oz_lora_json); NULL: nothing */
     int64_t read_bytes;         /* from the file, second passes included */
     int64_t resident_bytes;     /* its share of its parameter, in the model arena */

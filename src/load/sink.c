@@ -1,5 +1,6 @@
 #include "load/sink.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -43,6 +44,48 @@ static enum oz_status write_reciprocal(const struct oz_sink *sink, int32_t index
     return OZ_OK;
 }
 
+static enum oz_status write_nibbles(const struct oz_sink *sink, int32_t index, int64_t offset,
+                                    const void *host, size_t bytes, struct oz_error *err)
+{
+    const uint8_t *from = host;
+    uint8_t piece[4096];
+    for (size_t at = 0; at < bytes; at += sizeof piece) {
+        size_t n = bytes - at < sizeof piece ? bytes - at : sizeof piece;
+        for (size_t i = 0; i < n; i++) {
+            piece[i] = (uint8_t)(from[at + i] << 4 | from[at + i] >> 4);
+        }
+        OZ_TRY(oz_ckpt_writer_put_at(sink->writer, index, offset + (int64_t)at, piece, n, err));
+    }
+    return OZ_OK;
+}
+
+/* Into the text that is there already. */
+static enum oz_status write_number(const struct oz_sink *sink, const struct oz_sink_weight *w,
+                                   int32_t index, const void *host, struct oz_error *err)
+{
+    char text[OZ_DIALECT_NUMBER_BYTES + 8];
+    float x;
+    memcpy(&x, host, sizeof x);
+    (void)snprintf(text, sizeof text, OZ_DIALECT_NUMBER, (double)x);
+    return oz_ckpt_writer_put_at(sink->writer, index, w->number_at, text, OZ_DIALECT_NUMBER_BYTES,
+                                 err);
+}
+
+static enum oz_status write_moved(const struct oz_sink *sink, const struct oz_sink_weight *w,
+                                  int plane, int64_t offset, const void *host, size_t bytes,
+                                  struct oz_error *err)
+{
+    int32_t index = w->index[plane];
+    switch (w->moves[plane]) {
+    case OZ_MOVE_RECIPROCAL: return write_reciprocal(sink, index, offset, host, bytes, err);
+    case OZ_MOVE_NIBBLES: return write_nibbles(sink, index, offset, host, bytes, err);
+    case OZ_MOVE_NUMBER: return write_number(sink, w, index, host, err);
+    case OZ_MOVE_BYTES:
+    case OZ_MOVE_WIDEN: break;
+    }
+    return oz_ckpt_writer_put_at(sink->writer, index, offset, host, bytes, err);
+}
+
 static enum oz_status upload(struct oz_device *dev, struct oz_queue *queue, void *dst,
                              const void *host, size_t bytes, struct oz_error *err)
 {
@@ -56,10 +99,7 @@ static enum oz_status upload(struct oz_device *dev, struct oz_queue *queue, void
         if (!plane->present || at < begin || at - begin >= (uintptr_t)plane->bytes) {
             continue;
         }
-        int64_t offset = (int64_t)(at - begin);
-        return w->moves[i] == OZ_MOVE_RECIPROCAL
-                   ? write_reciprocal(sink, w->index[i], offset, host, bytes, err)
-                   : oz_ckpt_writer_put_at(sink->writer, w->index[i], offset, host, bytes, err);
+        return write_moved(sink, w, i, (int64_t)(at - begin), host, bytes, err);
     }
     return OZ_FAIL(err, OZ_ERR_INTERNAL, "%zu bytes for no plane of %s.", bytes, w->param->name);
 }

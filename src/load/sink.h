@@ -19,6 +19,7 @@ struct oz_sink_weight {
     struct oz_param *param;        /* that the load fills; planes lie in the sink's addresses */
     int32_t index[OZ_PLANE_COUNT]; /* of the writer's tensors; -1: the weight has no such plane */
     enum oz_plane_move moves[OZ_PLANE_COUNT];
+    int64_t number_at; /* of the plane that is moved by OZ_MOVE_NUMBER, in its tensor */
 };
 
 struct oz_sink {

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "dev/act_spec.h"
 #include "dev/ops.h"
 #include "quant/layer.h"
 
@@ -16,14 +17,6 @@ static inline bool oz_param_exists(const struct oz_param *p)
 {
     return p != NULL && p->name != NULL;
 }
-
-/*
- * The spec of an activation mode: element type, scale planes, groups (src/quant/scheme.h, num/act.h).
- * rule: of MX exponents; others ignore it. smooth: device f32 [cols] that the rows are divided by
- * first, or NULL. static_scale: device f32 [1], for OZ_ACT_FP8_STATIC only, which needs it.
- */
-struct oz_act_spec oz_act_spec_of(enum oz_act_mode mode, enum oz_exponent_rule rule,
-                                  const float *smooth, const float *static_scale);
 
 /*
  * Sets param->acts from a scheme and the side planes (smoothing, static scale) of param->weight:

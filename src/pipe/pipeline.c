@@ -232,16 +232,13 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
     c->class_name = kinds[id].class_name;
     c->stem = kinds[id].stems[0];
     c->of_transformers = id == OZ_COMPONENT_TEXT_ENCODER;
-    c->folder = oz_file_join(p->path, c->name);
-    if (c->folder == NULL) {
+    c->replaced = replaced;
+    c->config_folder = oz_file_join(p->path, c->name);
+    c->folder = replaced ? oz_strdup(o->transformer) : oz_file_join(p->path, c->name);
+    if (c->folder == NULL || c->config_folder == NULL) {
         return OZ_FAIL_NOMEM(err, c->name);
     }
-    enum oz_status status = read_json(c->folder, "config.json", &path, &json, err);
-    if (status == OZ_OK && replaced) { /* what messages name from here on */
-        oz_free(c->folder);
-        c->folder = oz_strdup(o->transformer);
-        status = c->folder != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, o->transformer);
-    }
+    enum oz_status status = read_json(c->config_folder, "config.json", &path, &json, err);
     if (status == OZ_OK) {
         status = oz_ckpt_open_limited(&c->ckpt, c->folder, replaced ? NULL : kinds[id].stems,
                                       o->max_header_bytes, err);
@@ -479,6 +476,7 @@ void oz_pipeline_close(struct oz_pipeline **pipeline)
         oz_arena_deinit(&c->stored_memory);
         oz_arena_deinit(&c->host);
         oz_ckpt_close(&c->ckpt);
+        oz_free(c->config_folder);
         oz_free(c->folder);
     }
     oz_arena_deinit(&p->model);

@@ -33,7 +33,9 @@ struct oz_component {
     const char *class_name; /* "QwenImageTransformer2DModel" */
     const char *stem;       /* of its checkpoint's files: "diffusion_pytorch_model" */
     bool of_transformers;   /* its class is transformers', not diffusers' */
-    char *folder;
+    char *folder;           /* or file: what its weights come from; for messages */
+    char *config_folder;    /* of its config.json */
+    bool replaced;          /* its weights come from elsewhere (oz_pipeline_options.transformer) */
     struct oz_ckpt *ckpt;
     struct oz_arena host; /* rows, strings, block lists */
     struct oz_layer_table table;

@@ -4,12 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-
-/* The CPU has no block-scaled units. Its reference takes every mode but that of experts alone. */
-static const struct oz_act_support cpu_acts = {
-    .native = 0,
-    .possible = (OZ_ACT_BIT(OZ_ACT_MODE_COUNT) - 1) & ~OZ_ACT_BIT(OZ_ACT_NVFP4_TOKEN),
-};
+#include "dev/ops.h"
 
 static enum oz_status assign_component(struct oz_component *c, const struct oz_assign_input *in,
                                        struct oz_error *err)
@@ -19,8 +14,9 @@ static enum oz_status assign_component(struct oz_component *c, const struct oz_a
     return oz_assign(&c->assignment, in, &c->assign_memory, err);
 }
 
-enum oz_status oz_pipeline_assign(struct oz_pipeline *p, const struct oz_request *request,
-                                  enum oz_keep keep, bool allow_unmatched, struct oz_error *err)
+enum oz_status oz_pipeline_assign(struct oz_pipeline *p, const struct oz_device *dev,
+                                  const struct oz_request *request, enum oz_keep keep,
+                                  bool allow_unmatched, struct oz_error *err)
 {
     const char *names[OZ_COMPONENT_COUNT];
     bool asks = false;
@@ -38,7 +34,7 @@ enum oz_status oz_pipeline_assign(struct oz_pipeline *p, const struct oz_request
             .request = request != NULL ? oz_request_for(request, c->name, main) : NULL,
             .stored = c->stored.schemes,
             .checkpoint_method = c->stored.method,
-            .acts = cpu_acts,
+            .acts = dev->ops->act_support(dev),
             .keep = keep,
             .allow_unmatched = allow_unmatched,
         };

@@ -14,9 +14,10 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/log.h"
+#include "load/lora.h"
 #include "pipe/write.h"
 
-#define MARK ".ounce-part" /* the file that says whose the folder is */
+#define MARK OZ_WRITE_MARK
 #define INDEX "model_index.json"
 
 struct job {
@@ -26,6 +27,9 @@ struct job {
     char *part, *old; /* beside it: where the model grows, where the replaced one waits */
     int lock;         /* the mark's descriptor; -1: the part is not ours */
     bool there;       /* a model that is replaced */
+    bool known;       /* the part is new, or its journal has been read */
+    struct oz_write_identity identity;
+    struct oz_write_journal journal;
     struct oz_write_progress progress;
     bool counting; /* the first walk of the source */
 };
@@ -128,6 +132,9 @@ static enum oz_status open_part(struct job *j, struct oz_error *err)
             (void)close(j->lock);
             j->lock = -1;
             status = OZ_FAIL(err, OZ_ERR_IO, "Another process is writing %s.", j->output);
+        } else {
+            struct stat st;
+            j->known = fstat(j->lock, &st) == 0 && st.st_size == 0;
         }
     }
     oz_free(mark);
@@ -166,13 +173,13 @@ static bool is_hidden(const char *relative)
     return relative[0] == '.' || strstr(relative, "/.") != NULL;
 }
 
-/* Is the file made anew: a quantized component's weights and config? Other weights in its folder would
+/* Is the file made anew: such a component's weights and config? Other weights in its folder would
  * be a second truth beside them. */
 static bool is_made(const struct job *j, const char *relative)
 {
     const char *within = NULL;
     const struct oz_component *c = component_of(j, relative, &within);
-    return c != NULL && oz_write_is_quantized(c) &&
+    return c != NULL && oz_write_is_made(c) &&
            (strcmp(within, "config.json") == 0 || ends_with(within, ".safetensors") ||
             ends_with(within, ".safetensors.index.json"));
 }
@@ -195,6 +202,9 @@ static enum oz_status copy_entry(void *ctx, const char *relative, enum oz_entry_
         j->progress.total += bytes;
         return OZ_OK;
     }
+    if (oz_write_journal_has(&j->journal, relative)) {
+        return oz_write_count(&j->progress, bytes, err);
+    }
     char *from = oz_file_join(j->p->path, relative);
     char *to = oz_file_join(j->part, relative);
     enum oz_status status = from == NULL || to == NULL ? OZ_FAIL_NOMEM(err, relative)
@@ -203,7 +213,9 @@ static enum oz_status copy_entry(void *ctx, const char *relative, enum oz_entry_
                                 : oz_folder_copy_file(from, to, oz_write_count, &j->progress, err);
     oz_free(from);
     oz_free(to);
-    return status;
+    return status == OZ_OK && kind == OZ_ENTRY_FILE
+               ? oz_write_journal_add(&j->journal, relative, err)
+               : status;
 }
 
 /* After all else: with it the folder is a model. */
@@ -239,14 +251,14 @@ static enum oz_status write_components(struct job *j, struct oz_error *err)
 {
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &j->p->components[i];
-        if (!oz_write_is_quantized(c)) {
+        if (!oz_write_is_made(c)) {
             continue;
         }
         char *folder = oz_file_join(j->part, c->name);
         enum oz_status status =
             folder != NULL ? oz_file_make_folder(folder, err) : OZ_FAIL_NOMEM(err, c->name);
         if (status == OZ_OK) {
-            status = oz_write_component(c, folder, &j->progress, err);
+            status = oz_write_component(c, &j->progress, err);
         }
         oz_free(folder);
         OZ_TRY(status);
@@ -279,22 +291,128 @@ static enum oz_status rename_part(struct job *j, struct oz_error *err)
     return j->there ? oz_folder_remove(j->old, err) : OZ_OK;
 }
 
-static enum oz_status fill_part(struct job *j, struct oz_error *err)
+/* ---- the identity ---- */
+
+static enum oz_status hash_file(uint64_t *hash, const char *path, const char *name,
+                                struct oz_error *err)
 {
-    OZ_TRY(oz_folder_clear(j->part, MARK, err)); /* what another one left */
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        return OZ_FAIL(err, OZ_ERR_IO, "Cannot look at %s: %s.", path, strerror(errno));
+    }
+    const int64_t numbers[] = {(int64_t)st.st_size, (int64_t)st.st_mtim.tv_sec,
+                               (int64_t)st.st_mtim.tv_nsec};
+    *hash = oz_write_hash(*hash, name, strlen(name) + 1);
+    *hash = oz_write_hash(*hash, numbers, sizeof numbers);
+    return OZ_OK;
+}
+
+struct source {
+    const struct job *job;
+    uint64_t hash;
+};
+
+static enum oz_status hash_entry(void *ctx, const char *relative, enum oz_entry_kind kind,
+                                 int64_t bytes, struct oz_error *err)
+{
+    struct source *s = ctx;
+    (void)bytes;
+    if (kind != OZ_ENTRY_FILE || is_hidden(relative)) {
+        return OZ_OK;
+    }
+    char *path = oz_file_join(s->job->p->path, relative);
+    enum oz_status status =
+        path != NULL ? hash_file(&s->hash, path, relative, err) : OZ_FAIL_NOMEM(err, relative);
+    oz_free(path);
+    return status;
+}
+
+/* Files of a checkpoint, by their names alone: the same ones may be called by another path. */
+static enum oz_status hash_ckpt(uint64_t *hash, const struct oz_ckpt *ckpt, struct oz_error *err)
+{
+    for (int32_t i = 0; i < oz_ckpt_file_count(ckpt); i++) {
+        const char *path = oz_ckpt_file(ckpt, i)->path;
+        const char *slash = strrchr(path, '/');
+        OZ_TRY(hash_file(hash, path, slash != NULL ? slash + 1 : path, err));
+    }
+    return OZ_OK;
+}
+
+static enum oz_status identify(struct job *j, struct oz_error *err)
+{
+    const char *by = j->o->made_by != NULL ? j->o->made_by : "";
+    struct source source = {.job = j, .hash = OZ_WRITE_HASH};
+    uint64_t plan = oz_write_hash(OZ_WRITE_HASH, by, strlen(by) + 1);
+    plan = oz_write_hash(plan, &j->o->max_shard_bytes, sizeof j->o->max_shard_bytes);
+    OZ_TRY(oz_folder_walk(j->p->path, hash_entry, &source, err));
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        const struct oz_component *c = &j->p->components[i];
+        if (c->replaced) {
+            OZ_TRY(hash_ckpt(&source.hash, c->ckpt, err));
+        }
+        for (int32_t k = 0; c->lora != NULL && k < c->lora->file_count; k++) {
+            OZ_TRY(hash_ckpt(&source.hash, c->lora->files[k].ckpt, err));
+        }
+        if (oz_write_is_made(c)) {
+            plan = oz_write_hash(plan, c->name, strlen(c->name) + 1);
+            OZ_TRY(oz_write_hash_component(&plan, c, err));
+        }
+    }
+    j->identity = (struct oz_write_identity){.plan = plan, .source = source.hash};
+    return OZ_OK;
+}
+
+/* What the working folder holds already. */
+static enum oz_status open_journal(struct job *j, struct oz_error *err)
+{
+    struct oz_write_journal *w = &j->journal;
+    OZ_TRY(oz_write_journal_open(w, j->part, j->lock, &j->identity, err));
+    j->known = true;
+    if (w->another_plan || w->another_source) {
+        oz_log(OZ_LOG_WARN, "write",
+               "%s holds an interrupted run that does not fit this one, because %s: it is begun "
+               "anew.",
+               j->part,
+               w->another_plan ? "it was asked for something else, or by another version"
+                               : "the model's files have been changed since");
+    }
+    if (w->changed > 0) {
+        oz_log(OZ_LOG_WARN, "write",
+               "%s: %d file%s of an interrupted run %s changed afterwards, and %s written again.",
+               j->part, (int)w->changed, w->changed == 1 ? "" : "s",
+               w->changed == 1 ? "was" : "were", w->changed == 1 ? "is" : "are");
+    }
+    if (w->kept > 0) {
+        oz_log(OZ_LOG_INFO, "write",
+               "%s: resuming an interrupted run: %d whole file%s of it, %.1f MB, %s kept.",
+               j->output, (int)w->kept, w->kept == 1 ? "" : "s", (double)w->kept_bytes / 1e6,
+               w->kept == 1 ? "is" : "are");
+    }
+    return OZ_OK;
+}
+
+static enum oz_status count_source(struct job *j, struct oz_error *err)
+{
     j->counting = true;
     OZ_TRY(oz_folder_walk(j->p->path, copy_entry, j, err));
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         const struct oz_component *c = &j->p->components[i];
-        for (int64_t k = 0; oz_write_is_quantized(c) && k < oz_ckpt_count(c->ckpt); k++) {
+        for (int64_t k = 0; oz_write_is_made(c) && k < oz_ckpt_count(c->ckpt); k++) {
             j->progress.total += oz_ckpt_tensor(c->ckpt, k)->bytes;
         }
-        for (int32_t k = 0; oz_write_is_quantized(c) && k < oz_ckpt_stray_count(c->ckpt); k++) {
+        for (int32_t k = 0; oz_write_is_made(c) && k < oz_ckpt_stray_count(c->ckpt); k++) {
             oz_log(OZ_LOG_WARN, "write", "%s/%s is not part of the model and is not copied.",
                    c->folder, oz_ckpt_stray(c->ckpt, k));
         }
     }
     j->counting = false;
+    return OZ_OK;
+}
+
+static enum oz_status fill_part(struct job *j, struct oz_error *err)
+{
+    OZ_TRY(open_journal(j, err));
+    OZ_TRY(count_source(j, err));
     OZ_TRY(write_components(j, err));
     OZ_TRY(oz_folder_walk(j->p->path, copy_entry, j, err));
     OZ_TRY(copy_index(j, err));
@@ -316,22 +434,54 @@ static enum oz_status check_model(const struct job *j, struct oz_error *err)
                          "Nothing of the model would be quantized; say how (--quantization fp8).");
 }
 
+/* Does it pay to go on where a run stopped with that error? */
+static bool is_kept(const struct job *j, enum oz_status status)
+{
+    return j->journal.count > 0 && oz_file_exists(j->part) &&
+           (status == OZ_ERR_CANCELLED || status == OZ_ERR_IO || status == OZ_ERR_NOMEM);
+}
+
+/* Leaves the working folder, or takes it away; the message tells which. */
+static enum oz_status stop(struct job *j, enum oz_status status, struct oz_error *err)
+{
+    struct oz_error first = {.code = status};
+    struct oz_error second;
+    const struct oz_write_journal *w = &j->journal;
+    first = err != NULL ? *err : first;
+    if (!j->known) { /* who knows what an earlier run has left there */
+        return status;
+    }
+    if (!is_kept(j, status)) {
+        if (oz_folder_remove(j->part, &second) != OZ_OK) {
+            oz_log(OZ_LOG_ERROR, "write", "%s", second.message);
+        }
+        return status == OZ_ERR_CANCELLED
+                   ? OZ_FAIL(err, status, "Interrupted; nothing was written to %s.", j->output)
+                   : status;
+    }
+    return OZ_FAIL(err, status,
+                   "%s %d whole file%s (%.1f MB) %s kept in %s: the same command goes on from "
+                   "there.",
+                   status == OZ_ERR_CANCELLED ? "Interrupted;" : first.message, (int)w->count,
+                   w->count == 1 ? "" : "s", (double)w->bytes / 1e6, w->count == 1 ? "is" : "are",
+                   j->part);
+}
+
 static enum oz_status run(struct job *j, struct oz_error *err)
 {
     OZ_TRY(check_model(j, err));
     OZ_TRY(check_output(j, err));
+    OZ_TRY(identify(j, err));
     OZ_TRY(open_part(j, err));
     enum oz_status status = fill_part(j, err);
     if (status == OZ_OK) {
         status = rename_part(j, err);
     }
     if (status != OZ_OK) {
-        struct oz_error second;
-        if (oz_folder_remove(j->part, &second) != OZ_OK) {
-            oz_log(OZ_LOG_ERROR, "write", "%s", second.message);
-        }
+        status = stop(j, status, err);
     }
     (void)close(j->lock);
+    oz_write_journal_deinit(&j->journal);
     return status;
 }
 
@@ -339,6 +489,7 @@ enum oz_status oz_pipeline_write(struct oz_pipeline *p, const struct oz_write_op
                                  struct oz_error *err)
 {
     struct job j = {.p = p, .o = options, .lock = -1, .progress = {.options = options}};
+    j.progress.journal = &j.journal;
     size_t n = strlen(options->output);
     while (n > 1 && options->output[n - 1] == '/') {
         n--;

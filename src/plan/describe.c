@@ -30,8 +30,8 @@ static void put_bytes(struct oz_buf *b, int64_t bytes)
     }
 }
 
-/* Letters of a kernel's row: a to z, then aa ... */
-static void put_kernel(struct oz_buf *b, int32_t kernel)
+/* Letters of a kernel's row: a to z, then aa ... Returns how many. */
+static int put_letters(struct oz_buf *b, int32_t kernel)
 {
     char text[8] = "-";
     size_t n = 0;
@@ -43,7 +43,19 @@ static void put_kernel(struct oz_buf *b, int32_t kernel)
         text[i] = text[n - 1 - i];
         text[n - 1 - i] = t;
     }
-    oz_buf_printf(b, "%-3s", text);
+    oz_buf_puts(b, text);
+    return (int)strlen(text);
+}
+
+/* "a", or "a/b" where fallback steps have another. */
+static void put_kernel(struct oz_buf *b, int32_t kernel, int32_t fallback)
+{
+    int width = put_letters(b, kernel);
+    if (fallback >= 0 && fallback != kernel) {
+        oz_buf_puts(b, "/");
+        width += 1 + put_letters(b, fallback);
+    }
+    oz_buf_printf(b, "%*s", width < 3 ? 3 - width : 0, "");
 }
 
 /* ---- layers ---- */
@@ -105,7 +117,7 @@ static void put_layer(struct oz_buf *b, const struct oz_plan_layer *l, int32_t t
         oz_buf_printf(b, "%26s", "");
     }
     oz_buf_printf(b, " %-16s ", l->entry->scheme != NULL ? l->entry->scheme : "-");
-    put_kernel(b, l->kernel);
+    put_kernel(b, l->kernel, l->fallback);
     put_bytes(b, file_bytes);
     put_bytes(b, resident_bytes);
     oz_buf_puts(b, "  ");
@@ -204,9 +216,12 @@ static void put_kernels(struct oz_buf *b, const struct oz_plan *p)
     for (int32_t i = 0; i < p->kernel_count; i++) {
         const struct oz_plan_kernel *k = &p->kernels[i];
         oz_buf_puts(b, "  ");
-        put_kernel(b, i);
+        put_kernel(b, i, -1);
         oz_buf_printf(b, "%s: %d tensors,", k->name, (int)k->tensors);
         put_bytes(b, k->resident_bytes);
+        if (k->fallbacks > 0) {
+            oz_buf_printf(b, "; %d in fallback steps", (int)k->fallbacks);
+        }
         oz_buf_puts(b, "\n");
         for (int32_t d = 0; d < k->decline_count; d++) {
             const struct oz_plan_decline *x = &p->declines[k->first_decline + d];

@@ -57,6 +57,10 @@ static void put_layer(struct oz_buf *b, const struct oz_plan *p, const struct oz
     if (l->kernel >= 0) {
         number(b, "kernel_index", l->kernel);
     }
+    if (l->fallback >= 0) {
+        member(b, "fallback_kernel", p->kernels[l->fallback].name);
+        number(b, "fallback_kernel_index", l->fallback);
+    }
     member(b, "encoder", e->encoder);
     if (e->lora != NULL) {
         oz_buf_puts(b, ",\"lora\":");
@@ -139,6 +143,7 @@ static void put_kernels(struct oz_buf *b, const struct oz_plan *p)
         oz_buf_json(b, k->name);
         number(b, "tensors", k->tensors);
         number(b, "resident_bytes", k->resident_bytes);
+        number(b, "fallback_tensors", k->fallbacks);
         oz_buf_puts(b, ",\"declined\":[");
         for (int32_t d = 0; d < k->decline_count; d++) {
             const struct oz_plan_decline *x = &p->declines[k->first_decline + d];

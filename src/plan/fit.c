@@ -244,7 +244,7 @@ static enum oz_status plan_rung(struct oz_plan *plan, struct oz_pipeline **pipel
     const struct oz_request_text text = {.config = config};
     OZ_TRY(oz_request_create(request, &text, err));
     OZ_TRY(oz_pipeline_open(pipeline, a->folder, a->how, err));
-    OZ_TRY(oz_pipeline_assign(*pipeline, *request, OZ_KEEP_STANDARD, false, err));
+    OZ_TRY(oz_pipeline_assign(*pipeline, a->dev, *request, OZ_KEEP_STANDARD, false, err));
     const struct oz_plan_args args = {.pipeline = *pipeline,
                                       .dev = a->dev,
                                       .request = *request,

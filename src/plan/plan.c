@@ -61,17 +61,17 @@ static bool same_declines(const struct oz_plan *p, const struct oz_plan_kernel *
     return true;
 }
 
-/* The row of the kernel that reads a layer's parameter; asks the device again why better ones
+/* The row of the kernel that reads a layer's parameter in a mode; asks the device again why better ones
  * declined. The parameter has been planned: its weight has shape and codec. */
-static enum oz_status find_kernel(struct oz_plan *p, struct oz_plan_layer *l, struct oz_error *err)
+static enum oz_status find_kernel(struct oz_plan *p, const struct oz_plan_layer *l, int32_t mode,
+                                  int32_t *out, struct oz_error *err)
 {
     int32_t first = p->decline_count;
     struct declines d = {.plan = p};
     const struct oz_plan_request request = {
-        .use = oz_load_use(l->layer), .report = add_decline, .report_ctx = &d};
+        .use = oz_load_use(l->layer), .mode = mode, .report = add_decline, .report_ctx = &d};
     struct oz_plan_answer answer;
     struct oz_device *dev = p->pipeline->dev;
-    l->kernel = -1;
     OZ_TRY(dev->ops->plan_param(dev, l->layer->bind, &request, &answer, err));
     void *list = p->kernels;
     if (d.status != OZ_OK ||
@@ -92,9 +92,19 @@ static enum oz_status find_kernel(struct oz_plan *p, struct oz_plan_layer *l, st
     } else {
         p->decline_count = first;
     }
-    p->kernels[i].tensors++;
-    p->kernels[i].resident_bytes += l->entry->resident_bytes;
-    l->kernel = i;
+    *out = i;
+    return OZ_OK;
+}
+
+static enum oz_status find_kernels(struct oz_plan *p, struct oz_plan_layer *l, struct oz_error *err)
+{
+    OZ_TRY(find_kernel(p, l, 0, &l->kernel, err));
+    p->kernels[l->kernel].tensors++;
+    p->kernels[l->kernel].resident_bytes += l->entry->resident_bytes;
+    if (l->entry->fallback != NULL) {
+        OZ_TRY(find_kernel(p, l, 1, &l->fallback, err));
+        p->kernels[l->fallback].fallbacks++;
+    }
     return OZ_OK;
 }
 
@@ -130,8 +140,10 @@ static enum oz_status list_layers(struct oz_plan *p, struct oz_error *err)
         const struct oz_component *c = &p->pipeline->components[i];
         int32_t begin = p->count;
         for (int64_t k = 0; k < c->report.count; k++) {
-            p->layers[p->count++] = (struct oz_plan_layer){
-                .component = (enum oz_component_id)i, .entry = &c->report.entries[k], .kernel = -1};
+            p->layers[p->count++] = (struct oz_plan_layer){.component = (enum oz_component_id)i,
+                                                           .entry = &c->report.entries[k],
+                                                           .kernel = -1,
+                                                           .fallback = -1};
         }
         qsort(p->layers + begin, (size_t)(p->count - begin), sizeof *p->layers, by_row);
         for (int32_t k = begin; k < p->count; k++) {
@@ -142,7 +154,7 @@ static enum oz_status list_layers(struct oz_plan *p, struct oz_error *err)
             l->layer = &c->table.rows[l->entry->row];
             l->choice = c->assignment.table != NULL ? &c->assignment.choices[l->entry->row] : NULL;
             if (l->entry->kernel != NULL) {
-                OZ_TRY(find_kernel(p, l, err));
+                OZ_TRY(find_kernels(p, l, err));
             }
         }
     }
@@ -196,7 +208,8 @@ static bool alike(const struct oz_plan_layer *a, const struct oz_plan_layer *b)
     const struct oz_load_entry *x = a->entry;
     const struct oz_load_entry *y = b->entry;
     if (a->component != b->component || x->fate != y->fate || a->kernel != b->kernel ||
-        !equal_text(x->scheme, y->scheme) || !equal_text(x->rule, y->rule)) {
+        a->fallback != b->fallback || !equal_text(x->scheme, y->scheme) ||
+        !equal_text(x->rule, y->rule)) {
         return false;
     }
     if (a->layer == NULL || b->layer == NULL) { /* one line for a rule that ignores */

@@ -27,8 +27,9 @@ struct oz_plan_decline {
 struct oz_plan_kernel {
     const char *name;
     int32_t first_decline, decline_count;
-    int32_t tensors;
-    int64_t resident_bytes;
+    int32_t tensors;        /* that it reads in their own activation mode */
+    int64_t resident_bytes; /* theirs */
+    int32_t fallbacks;      /* tensors that it reads in their second mode */
 };
 
 /* One tensor of a file and what becomes of it; one that two parameters read has two rows. */
@@ -38,6 +39,7 @@ struct oz_plan_layer {
     const struct oz_layer *layer;      /* NULL: no parameter reads it */
     const struct oz_choice *choice;    /* NULL: likewise */
     int32_t kernel;                    /* of kernels; -1: none */
+    int32_t fallback; /* that of the second activation mode, in fallback steps; -1: it has none */
 };
 
 /* Layers that are shown as one: equal but for the number of their block; or of a kind that is never

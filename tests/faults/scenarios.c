@@ -243,7 +243,9 @@ static enum oz_status run_generate(uint64_t *digest, struct oz_error *err)
     return status;
 }
 
-/* Written with quantized weights, opened again. Whatever an earlier run left beside it makes way. */
+bool scenarios_resume;
+
+/* Written with quantized weights, opened again. */
 static enum oz_status run_quantize(uint64_t *digest, struct oz_error *err)
 {
     struct oz_quantize_options o;
@@ -254,6 +256,9 @@ static enum oz_status run_quantize(uint64_t *digest, struct oz_error *err)
     o.threads = 2;
     o.max_shard_bytes = 100000;
     scratch_remove("out/quantized");
+    if (!scenarios_resume) {
+        scratch_remove("out/quantized.ounce-part");
+    }
     OZ_TRY(oz_model_quantize(scratch_path("out/quantized"), &o, err));
     enum oz_status status = oz_ckpt_open(&c, scratch_path("out/quantized/transformer"), NULL, err);
     if (status == OZ_OK) {

@@ -18,6 +18,9 @@ struct scenario {
 extern const struct scenario scenarios[];
 extern const int scenario_count;
 
+/* The "quantize" scenario goes on with what the run before has left. */
+extern bool scenarios_resume;
+
 /* Group fixtures of cmocka: the files that the scenarios read. */
 int scenarios_open(void **state);
 int scenarios_close(void **state);

@@ -168,7 +168,7 @@ static bool choose(const struct oz_device *dev, const struct oz_cpu_encoder *e)
     codec = e->codec;
     f32 = e->stored == OZ_DTYPE_F32;
     finer = false;
-    return oz_cpu_find_encoder(dev, codec, e->stored) == encoder;
+    return codec != NULL && oz_cpu_find_encoder(dev, codec, e->stored) == encoder;
 }
 
 static void try_encoder(uint16_t *x)

@@ -81,7 +81,7 @@ static enum oz_status run(struct parts *p, char **argv, struct oz_error *err)
     OZ_TRY(oz_cpu_open(&p->dev, 0, p->pool, "scalar", NULL, err)); /* its operators read planes */
     OZ_TRY(oz_request_create(&p->request, &text, err));
     OZ_TRY(oz_pipeline_open(&p->pipeline, argv[1], NULL, err));
-    OZ_TRY(oz_pipeline_assign(p->pipeline, p->request, OZ_KEEP_STANDARD, false, err));
+    OZ_TRY(oz_pipeline_assign(p->pipeline, p->dev, p->request, OZ_KEEP_STANDARD, false, err));
     OZ_TRY(oz_pipeline_load(p->pipeline, p->dev, NULL, NULL, err));
     OZ_TRY(oz_file_make_folder(argv[3], err));
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {

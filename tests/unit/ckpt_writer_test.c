@@ -310,10 +310,72 @@ static void test_scattered(void **state)
     oz_ckpt_close(&c);
 }
 
+/* Files that are committed one by one stay; the next writer of the same layout keeps them. */
+static void test_file_by_file(void **state)
+{
+    static const uint8_t values[3][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}};
+    const struct oz_ckpt_spec specs[] = {
+        {.name = "a", .dtype = OZ_DTYPE_U8, .rank = 1, .shape = {4}},
+        {.name = "b", .dtype = OZ_DTYPE_U8, .rank = 1, .shape = {4}},
+        {.name = "c", .dtype = OZ_DTYPE_U8, .rank = 1, .shape = {4}}};
+    const struct oz_ckpt_writer_options o = {
+        .folder = folder, .stem = "model", .max_shard_bytes = 4, .resumes = true};
+    struct oz_error err;
+    struct oz_ckpt_writer *w;
+    struct oz_ckpt *c;
+    bool kept;
+    require(oz_ckpt_writer_create(&w, &o, specs, 3, &err), &err);
+    assert_int_equal(oz_ckpt_writer_shards(w), 3);
+    assert_int_equal(oz_ckpt_writer_shard_of(w, 1), 1);
+    assert_string_equal(oz_ckpt_writer_shard_name(w, 1), "model-00002-of-00003.safetensors");
+    require(oz_ckpt_writer_keep(w, 0, &kept, &err), &err);
+    assert_false(kept); /* it is not there */
+    require(oz_ckpt_writer_put_at(w, 0, 0, values[0], 4, &err), &err);
+    require(oz_ckpt_writer_put_at(w, 1, 0, values[1], 2, &err), &err);
+    require(oz_ckpt_writer_commit(w, 0, &err), &err);
+    assert_int_equal(oz_ckpt_writer_commit(w, 1, &err), OZ_ERR_ARG);
+    assert_non_null(strstr(err.message, "Tensor b has 2 of its 4 bytes"));
+    oz_ckpt_writer_destroy(&w);
+
+    require(oz_ckpt_writer_create(&w, &o, specs, 3, &err), &err);
+    require(oz_ckpt_writer_keep(w, 0, &kept, &err), &err);
+    assert_true(kept);
+    require(oz_ckpt_writer_put_at(w, 0, 0, values[2], 4, &err), &err); /* goes nowhere */
+    require(oz_ckpt_writer_put_at(w, 1, 0, values[1], 4, &err), &err);
+    require(oz_ckpt_writer_put_at(w, 2, 0, values[2], 4, &err), &err);
+    require(oz_ckpt_writer_finish(w, &err), &err);
+    oz_ckpt_writer_destroy(&w);
+    require(oz_ckpt_open(&c, folder, NULL, &err), &err);
+    for (int i = 0; i < 3; i++) {
+        assert_memory_equal(oz_ckpt_find(c, specs[i].name, NULL)->data, values[i], 4);
+    }
+    oz_ckpt_close(&c);
+
+    /* all of them, and nothing else to do; a file of other names is not kept */
+    require(oz_ckpt_writer_create(&w, &o, specs, 3, &err), &err);
+    for (int32_t i = 0; i < 3; i++) {
+        require(oz_ckpt_writer_keep(w, i, &kept, &err), &err);
+        assert_true(kept);
+    }
+    require(oz_ckpt_writer_finish(w, &err), &err);
+    oz_ckpt_writer_destroy(&w);
+    struct oz_ckpt_spec others[3];
+    memcpy(others, specs, sizeof specs);
+    others[1].name = "d";
+    require(oz_ckpt_writer_create(&w, &o, others, 3, &err), &err);
+    require(oz_ckpt_writer_keep(w, 0, &kept, &err), &err);
+    assert_true(kept);
+    require(oz_ckpt_writer_keep(w, 1, &kept, &err), &err);
+    assert_false(kept);
+    oz_ckpt_writer_destroy(&w);
+    assert_int_equal(empty_folder(), 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_scattered, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(test_file_by_file, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(test_one_file, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(test_shards, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(test_misuse, make_folder, drop_folder),

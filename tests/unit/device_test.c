@@ -3,6 +3,8 @@
 
 #include "base/alloc.h"
 #include "base/pool.h"
+#include "cpu/kernel.h"
+#include "dev/act_spec.h"
 #include "dev/device.h"
 #include "dev/ops.h"
 
@@ -150,11 +152,51 @@ static void plan_param(void **state)
     oz_device_close(&dev);
 }
 
+/* What the device says of activation modes is what it plans: for every scheme, mode and kind of layer. */
+static void act_support(void **state)
+{
+    static const float given = 1;
+    static const char *const tiers[] = {"scalar", NULL};
+    for (size_t t = 0; t < 2; t++) {
+        struct oz_device *dev;
+        uint32_t seen = 0;
+        assert_int_equal(oz_cpu_open(&dev, OZ_DEVICE_PLAN_ONLY, NULL, tiers[t], NULL, &err), OZ_OK);
+        struct oz_act_support support = dev->ops->act_support(dev);
+        assert_int_equal(support.native, 0);
+        const struct oz_scheme_info *s;
+        for (int32_t i = 0; (s = oz_scheme_at(i)) != NULL; i++) {
+            for (int mode = 0; mode < OZ_ACT_MODE_COUNT * 2; mode++) {
+                bool experts = mode >= OZ_ACT_MODE_COUNT;
+                enum oz_act_mode act = (enum oz_act_mode)(mode % OZ_ACT_MODE_COUNT);
+                if (!(s->acts & OZ_ACT_BIT(act)) || !(experts ? s->experts : s->linear)) {
+                    continue;
+                }
+                struct oz_plan_answer answer;
+                const struct oz_plan_request request = {.use = experts ? OZ_USE_EXPERTS
+                                                                       : OZ_USE_LINEAR};
+                struct oz_param p = {
+                    .name = "w",
+                    .rank = 2,
+                    .shape = {256, 512},
+                    .act_count = 1,
+                    .acts = {oz_act_spec_of(act, OZ_EXPONENT_DEFAULT, NULL, &given)},
+                    .weight = oz_weight_shape(oz_codec_find(s->codec), 1, 256, 512)};
+                enum oz_status status = dev->ops->plan_param(dev, &p, &request, &answer, &err);
+                assert_int_equal(status == OZ_OK, (support.possible & OZ_ACT_BIT(act)) != 0);
+                seen |= OZ_ACT_BIT(act);
+            }
+        }
+        assert_int_equal(seen, OZ_ACT_BIT(OZ_ACT_MODE_COUNT) - 1); /* some scheme has each */
+        oz_device_close(&dev);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),     cmocka_unit_test(wrong_names), cmocka_unit_test(memory),
-        cmocka_unit_test(transfers), cmocka_unit_test(plan_only),   cmocka_unit_test(plan_param),
+        cmocka_unit_test(names),       cmocka_unit_test(wrong_names), cmocka_unit_test(memory),
+        cmocka_unit_test(transfers),   cmocka_unit_test(plan_only),   cmocka_unit_test(plan_param),
+        cmocka_unit_test(act_support),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

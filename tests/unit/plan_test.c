@@ -8,6 +8,7 @@
 #include <malloc.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/memory.h"
 #include "base/pool.h"
 #include "pipe/quantize.h"
@@ -68,7 +69,7 @@ static struct oz_pipeline *open_model(const char *folder, const char *config)
     const struct oz_request_text text = {.config = config};
     ok(oz_request_create(&q, &text, &err));
     ok(oz_pipeline_open(&p, folder, NULL, &err));
-    ok(oz_pipeline_assign(p, q, OZ_KEEP_STANDARD, false, &err));
+    ok(oz_pipeline_assign(p, planner, q, OZ_KEEP_STANDARD, false, &err));
     oz_request_destroy(&q);
     return p;
 }
@@ -295,6 +296,85 @@ static void blocks_are_folded(void **state)
     oz_pipeline_close(&p);
 }
 
+/* ---- activation modes ---- */
+
+/* A device for which the second mode is another matter. */
+static enum { REFUSES, OTHER_KERNEL, OTHER_PACKING } second_mode;
+static const struct oz_op_table *real_ops;
+static int32_t asked[OZ_SCHEME_MODES];
+
+static enum oz_status plan_by_mode(struct oz_device *dev, const struct oz_param *param,
+                                   const struct oz_plan_request *request,
+                                   struct oz_plan_answer *answer, struct oz_error *error)
+{
+    asked[request->mode]++;
+    if (request->mode == 1 && second_mode == REFUSES) {
+        return OZ_FAIL(error, OZ_ERR_UNSUPPORTED, "%s: no kernel for its second mode.",
+                       param->name);
+    }
+    OZ_TRY(real_ops->plan_param(dev, param, request, answer, error));
+    if (request->mode == 1) {
+        answer->kernel = "oz_linear_of_fallback_steps";
+        answer->packed_bytes += second_mode == OTHER_PACKING ? 64 : 0;
+        if (request->report != NULL) {
+            request->report(request->report_ctx, "oz_linear_best", "it is for other steps");
+        }
+    }
+    return OZ_OK;
+}
+
+/* What a step will ask for is planned before anything is loaded, in every mode of every layer. */
+static void every_mode_is_planned(void **state)
+{
+    static const char *const config =
+        "{\"method\":\"mxfp4\",\"w4a8_fallback_steps\":[0],"
+        "\"w4a8_fallback_layers\":[\"transformer_blocks.1.attn.to_q\"]}";
+    struct oz_device dev = *planner;
+    struct oz_op_table ops = *planner->ops;
+    struct oz_plan plan;
+    size_t bytes;
+    real_ops = planner->ops;
+    ops.plan_param = plan_by_mode;
+    dev.ops = &ops;
+    struct oz_pipeline *p = open_model(bundled(), config);
+    second_mode = REFUSES;
+    assert_int_equal(oz_pipeline_plan(p, &dev, &bytes, &err), OZ_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, "transformer_blocks.0.attn.to_q.weight: no kernel for its "
+                                     "second mode.");
+    second_mode = OTHER_PACKING;
+    assert_int_equal(oz_pipeline_plan(p, &dev, &bytes, &err), OZ_ERR_INTERNAL);
+    assert_non_null(strstr(err.message, "a weight has one packing"));
+
+    second_mode = OTHER_KERNEL;
+    memset(asked, 0, sizeof asked);
+    const struct oz_plan_args args = {
+        .pipeline = p, .dev = &dev, .tasks = &small, .task_count = 1, .max_batch = 4};
+    ok(oz_plan_make(&plan, &args, &err));
+    assert_true(asked[1] > 2 * 71); /* each layer when it is planned and when it is told */
+    int32_t layers = 0;
+    for (int32_t i = 0; i < plan.count; i++) {
+        const struct oz_plan_layer *l = &plan.layers[i];
+        bool two = l->choice != NULL && l->choice->scheme.mode_count == 2;
+        assert_int_equal(l->fallback >= 0, two);
+        assert_true(!two || plan.kernels[l->fallback].fallbacks > 0);
+        layers += two;
+    }
+    assert_int_equal(layers, 71); /* one takes mxfp8 in every step */
+    struct oz_buf b;
+    oz_buf_init(&b, 1 << 20);
+    oz_plan_print(&plan, NULL, false, &b);
+    assert_non_null(strstr(oz_buf_text(&b), "oz_linear_of_fallback_steps: 0 tensors,     0.00 MiB; "
+                                            "71 in fallback steps\n       oz_linear_"));
+    assert_non_null(strstr(oz_buf_text(&b), "oz_linear_best declines: it is for other steps"));
+    oz_buf_deinit(&b);
+    oz_buf_init(&b, 1 << 20);
+    oz_plan_json(&plan, NULL, &b);
+    assert_non_null(strstr(oz_buf_text(&b), "\"fallback_kernel\":\"oz_linear_of_fallback_steps\""));
+    oz_buf_deinit(&b);
+    oz_plan_deinit(&plan);
+    oz_pipeline_close(&p);
+}
+
 /* ---- what fits ---- */
 
 static enum oz_status fit(struct oz_plan_fit *out, int64_t limit, struct oz_plan_memory *memory)
@@ -370,7 +450,7 @@ int main(void)
         cmocka_unit_test(bundled_model),        cmocka_unit_test(synthetic_model),
         cmocka_unit_test(every_tensor_once),    cmocka_unit_test(blocks_are_folded),
         cmocka_unit_test(gives_way_in_order),   cmocka_unit_test(its_config_says_the_same),
-        cmocka_unit_test(the_load_is_the_plan),
+        cmocka_unit_test(the_load_is_the_plan), cmocka_unit_test(every_mode_is_planned),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -7,11 +7,14 @@
 #define OZ_UNSTABLE
 #include <ounce/ounce.h>
 
+#include "dev/ops.h"
 #include "pipe/quantize.h"
 #include "scratch.h"
 
 static struct oz_error err;
 static struct oz_pipeline *pipeline;
+static struct oz_device *cpu;
+static const struct oz_device *dev; /* that is asked; NULL: the CPU */
 
 static const char *bundled(void)
 {
@@ -30,7 +33,8 @@ static enum oz_status assign(const char *config, enum oz_keep keep)
         fail();
     }
     err.message[0] = '\0';
-    enum oz_status status = oz_pipeline_assign(pipeline, q, keep, false, &err);
+    enum oz_status status =
+        oz_pipeline_assign(pipeline, dev != NULL ? dev : cpu, q, keep, false, &err);
     oz_request_destroy(&q);
     return status;
 }
@@ -94,6 +98,50 @@ static void every_method(void **state)
             assert_int_equal(quantized(OZ_COMPONENT_TRANSFORMER), LAYERS * (LINEARS - KEPT));
         }
     }
+}
+
+static enum oz_act_mode act_of(int32_t mode)
+{
+    const struct oz_component *c = &pipeline->components[OZ_COMPONENT_TRANSFORMER];
+    const struct oz_layer *row = oz_layer_find(&c->table, "transformer_blocks.5.attn.to_q.weight");
+    assert_non_null(row);
+    return c->assignment.choices[row - c->table.rows].scheme.acts[mode];
+}
+
+static struct oz_act_support other_support(const struct oz_device *device)
+{
+    (void)device;
+    return (struct oz_act_support){.native = OZ_ACT_BIT(OZ_ACT_MXFP8),
+                                   .possible = OZ_ACT_BIT(OZ_ACT_NONE) | OZ_ACT_BIT(OZ_ACT_MXFP8)};
+}
+
+/* What activations are possible, and which are the default, is the device's. */
+static void activations_of_the_device(void **state)
+{
+    struct oz_device other = *cpu;
+    struct oz_op_table ops = *cpu->ops;
+    ops.act_support = other_support;
+    other.ops = &ops;
+    assert_int_equal(assign("{\"method\":\"mxfp8\"}", OZ_KEEP_STANDARD), OZ_OK);
+    assert_int_equal(act_of(0), OZ_ACT_NONE);
+    assert_int_equal(assign("{\"method\":\"int8\"}", OZ_KEEP_STANDARD), OZ_OK);
+    assert_int_equal(act_of(0), OZ_ACT_INT8_TOKEN);
+    dev = &other;
+    assert_int_equal(assign("{\"method\":\"mxfp8\"}", OZ_KEEP_STANDARD), OZ_OK);
+    assert_int_equal(act_of(0), OZ_ACT_MXFP8);
+    assert_int_equal(assign("{\"method\":\"int8\"}", OZ_KEEP_STANDARD), OZ_OK);
+    assert_int_equal(act_of(0), OZ_ACT_NONE);
+    const struct oz_assignment *a = &pipeline->components[OZ_COMPONENT_TRANSFORMER].assignment;
+    assert_string_equal(a->notes[0].what, "int8");
+    assert_string_equal(a->notes[0].why,
+                        "is weight-only: the device has no kernel for its activations");
+    assert_int_equal(assign("{\"method\":\"mxfp4\",\"w4a8_fallback_steps\":[0]}", OZ_KEEP_STANDARD),
+                     OZ_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "no kernel for mxfp4 activations"));
+    dev = NULL;
+    assert_int_equal(assign("{\"method\":\"mxfp4\",\"w4a8_fallback_steps\":[0]}", OZ_KEEP_STANDARD),
+                     OZ_OK);
+    assert_int_equal(act_of(1), OZ_ACT_MXFP8);
 }
 
 /* ---- through the public interface ---- */
@@ -178,28 +226,36 @@ static void registered_methods(void **state)
     assert_int_equal(open_with(&o), OZ_OK);
     assert_non_null(strstr(scratch_log, "Quantized 48 layers")); /* four blocks of twelve */
     assert_int_equal(assign("{\"method\":\"house_w4a8\"}", OZ_KEEP_STANDARD), OZ_OK);
-    const struct oz_component *c = &pipeline->components[OZ_COMPONENT_TRANSFORMER];
-    const struct oz_layer *row = oz_layer_find(&c->table, "transformer_blocks.5.attn.to_q.weight");
-    assert_non_null(row);
-    assert_int_equal(c->assignment.choices[row - c->table.rows].scheme.acts[0], OZ_ACT_MXFP8);
+    assert_int_equal(act_of(0), OZ_ACT_MXFP8);
     m.name = "other";
     m.activation = "mxfp9";
     assert_int_equal(oz_method_register(&m, &err), OZ_ERR_ARG);
     assert_non_null(strstr(err.message, "\"mxfp9\""));
 }
 
+static int open_all(void **state)
+{
+    return oz_device_open(&cpu, "cpu", OZ_DEVICE_PLAN_ONLY, NULL, &err) != OZ_OK ||
+           scratch_open(state) != 0;
+}
+
 static int close_all(void **state)
 {
     oz_pipeline_close(&pipeline);
+    oz_device_close(&cpu);
     return scratch_close(state);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_transformer_alone), cmocka_unit_test(components_by_name),
-        cmocka_unit_test(every_method),          cmocka_unit_test(options_of_an_engine),
-        cmocka_unit_test(older_programs),        cmocka_unit_test(registered_methods),
+        cmocka_unit_test(the_transformer_alone),
+        cmocka_unit_test(components_by_name),
+        cmocka_unit_test(every_method),
+        cmocka_unit_test(options_of_an_engine),
+        cmocka_unit_test(older_programs),
+        cmocka_unit_test(registered_methods),
+        cmocka_unit_test(activations_of_the_device),
     };
-    return cmocka_run_group_tests(tests, scratch_open, close_all);
+    return cmocka_run_group_tests(tests, open_all, close_all);
 }

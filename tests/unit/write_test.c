@@ -64,7 +64,7 @@ static enum oz_status try_open(struct oz_pipeline **p, const char *folder, const
     enum oz_status status = oz_pipeline_open(p, folder, NULL, &err);
     if (status == OZ_OK) {
         ok(oz_request_create(&q, &text, &err));
-        status = oz_pipeline_assign(*p, q, keep, false, &err);
+        status = oz_pipeline_assign(*p, dev, q, keep, false, &err);
     }
     oz_request_destroy(&q);
     if (status != OZ_OK) {
@@ -147,14 +147,24 @@ static int32_t expect_same(const char *folder, const char *config, enum oz_keep 
 static void every_scheme(void **state)
 {
     static const char *const methods[] = {
-        "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8", "mxfp8", "mxfp4", "nvfp4"};
+        "fp8_per_tensor\"",
+        "fp8_per_channel\"",
+        "fp8_per_block\"",
+        "int8\"",
+        "mxfp8\"",
+        "mxfp4\"",
+        "nvfp4\"",
+        "bitsandbytes\"",
+        "bitsandbytes\",\"quant_type\":\"fp4\"",
+        "bitsandbytes\",\"compress_statistics\":true",
+        "bitsandbytes\",\"quant_type\":\"fp4\",\"compress_statistics\":true"};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        char config[64];
-        const char *folder = scratch_path("%s", methods[i]);
-        (void)snprintf(config, sizeof config, "{\"method\":\"%s\"}", methods[i]);
+        char config[128];
+        const char *folder = scratch_path("one");
+        (void)snprintf(config, sizeof config, "{\"method\":\"%s}", methods[i]);
         ok(write_as(folder, config, OZ_KEEP_NONE, NULL));
         assert_true(expect_same(folder, config, OZ_KEEP_NONE) > 80);
-        scratch_remove(methods[i]);
+        scratch_remove("one");
     }
 }
 
@@ -256,8 +266,10 @@ static void refuse(const char *config, enum oz_status status, const char *words)
 static void what_no_format_holds(void **state)
 {
     refuse("{\"method\":\"mxfp4_dualscale\",\"num_bf16_fallback_layers\":0}", OZ_ERR_UNSUPPORTED,
-           "no format for mxfp4_dualscale");
-    refuse("{\"method\":\"bitsandbytes\"}", OZ_ERR_UNSUPPORTED, "no format for bitsandbytes_nf4");
+           "no format holds mxfp4_dualscale. Linear layers can be written as fp8_per_tensor, ");
+    refuse("{\"transformer\":{\"targets\":{\"re:.*\\\\.attn\\\\..*\":\"bitsandbytes\","
+           "\"re:.*mlp.*\":\"nvfp4\"}}}",
+           OZ_ERR_UNSUPPORTED, "cannot be in one component's files");
     refuse("{\"method\":\"mxfp4\",\"w4a8_fallback_steps\":[1]}", OZ_ERR_UNSUPPORTED,
            "w4a8_fallback_steps");
     refuse("{\"linear\":{\"weight\":\"nvfp4\",\"activation\":\"nvfp4\"}}", OZ_ERR_UNSUPPORTED,
@@ -349,7 +361,7 @@ static int stop_after(void *ctx, const struct oz_progress *now)
     return --*calls <= 0;
 }
 
-/* Interrupted anywhere: nothing is there. Not interrupted: progress ends at its total. */
+/* Interrupted anywhere: no model is there, and nothing beside it but what is whole. Not interrupted: progress ends at its total. */
 static void interrupted(void **state)
 {
     bool cancelled = true;
@@ -360,8 +372,9 @@ static void interrupted(void **state)
         enum oz_status status = write_as(scratch_path("stopped"), fp8, OZ_KEEP_STANDARD, &o);
         cancelled = status == OZ_ERR_CANCELLED;
         assert_true(cancelled || status == OZ_OK);
+        bool kept = cancelled && strstr(err.message, "kept in") != NULL;
         assert_int_equal(access(scratch_path("stopped"), F_OK), cancelled ? -1 : 0);
-        assert_int_equal(access(scratch_path("stopped.ounce-part"), F_OK), -1);
+        assert_int_equal(access(scratch_path("stopped.ounce-part"), F_OK), kept ? 0 : -1);
     }
 }
 
@@ -431,6 +444,103 @@ static void contradictions(void **state)
     ok(try_open(&p, scratch_path("good"), "{\"method\":\"compressed-tensors\"}", OZ_KEEP_STANDARD));
     oz_pipeline_close(&p);
     ok(try_open(&p, scratch_path("good"), "{\"linear\":{\"activation\":null}}", OZ_KEEP_STANDARD));
+    oz_pipeline_close(&p);
+}
+
+/* The text of every layer's state, edited: places have the same length. */
+static void edit_states(const char *folder, const char *old, const char *new_text)
+{
+    char path[600];
+    (void)snprintf(path, sizeof path, "%s/transformer/diffusion_pytorch_model.safetensors", folder);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct stat st;
+    assert_true(fd >= 0 && fstat(fd, &st) == 0 && strlen(old) == strlen(new_text));
+    char *data = malloc((size_t)st.st_size);
+    assert_non_null(data);
+    assert_int_equal(read(fd, data, (size_t)st.st_size), st.st_size);
+    int edited = 0;
+    for (char *at = data;
+         (at = memmem(at, (size_t)(data + st.st_size - at), old, strlen(old))) != NULL; at++) {
+        assert_int_equal(pwrite(fd, new_text, strlen(old), at - data), (ssize_t)strlen(old));
+        edited++;
+    }
+    assert_true(edited > 0);
+    free(data);
+    (void)close(fd);
+}
+
+static void misstated(const char *old, const char *new_text, enum oz_status status,
+                      const char *words)
+{
+    struct oz_pipeline *p;
+    edit_states(scratch_path("bnb"), old, new_text);
+    enum oz_status got = try_open(&p, scratch_path("bnb"), NULL, OZ_KEEP_STANDARD);
+    if (got != status || strstr(err.message, words) == NULL) {
+        print_error("%s -> %s: %d %s\n", old, new_text, (int)got, err.message);
+        fail();
+    }
+    if (got == OZ_OK) {
+        oz_pipeline_close(&p);
+    }
+    edit_states(scratch_path("bnb"), new_text, old);
+}
+
+/* What a bitsandbytes checkpoint says of its weights, in their texts and in the config. */
+static void states(void **state)
+{
+    struct oz_pipeline *p;
+    ok(write_as(scratch_path("bnb"), "{\"method\":\"bitsandbytes\",\"compress_statistics\":true}",
+                OZ_KEEP_STANDARD, NULL));
+    misstated("\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"", OZ_ERR_UNSUPPORTED,
+              "its values are not bitsandbytes' own");
+    misstated("\"quant_type\": \"nf4\"", "\"quant_type\": \"nf5\"", OZ_ERR_UNSUPPORTED, "others");
+    misstated("\"blocksize\": 64", "\"blocksize\": 32", OZ_ERR_UNSUPPORTED, "blocks of 64");
+    misstated("\"nested_blocksize\": 256", "\"nested_blocksize\": 128", OZ_ERR_UNSUPPORTED, "256");
+    misstated("\"shape\": [256", "\"shape\": [255", OZ_ERR_FORMAT, "another shape than");
+    misstated("\"nested_offset\": ", "\"nested_offs3t\": ", OZ_ERR_FORMAT, "weight.absmax is U8");
+    misstated("{\"quant_type\"", "[\"quant_type\"", OZ_ERR_FORMAT, "quant_state");
+    misstated("\"dtype\": \"bfloat16\"", "\"dtype\": \"float32 \"", OZ_OK, "");
+    scratch_remove("bnb");
+    scratch_remove("good");
+    ok(write_as(scratch_path("good"), "{\"method\":\"bitsandbytes\"}", OZ_KEEP_STANDARD, NULL));
+    misread("\"load_in_8bit\": false", "\"load_in_8bit\": true", OZ_ERR_UNSUPPORTED, "its 8 bits");
+    misread("\"uint8\"", "\"bfloat16\"", OZ_ERR_UNSUPPORTED, "other storage");
+    ok(try_open(&p, scratch_path("good"), "{\"method\":\"bitsandbytes\"}", OZ_KEEP_STANDARD));
+    oz_pipeline_close(&p);
+    scratch_remove("good");
+}
+
+static void no_plain_module(void *ctx, const char *module, size_t length)
+{
+    (void)module;
+    (void)length;
+    ++*(int *)ctx;
+}
+
+/* Its config tells modules apart by parts of their names. */
+static void names_that_collide(void **state)
+{
+    struct oz_pipeline *p;
+    int plain = 0;
+    ok(try_open(&p, bundled(), "{\"method\":\"bitsandbytes\"}", OZ_KEEP_STANDARD));
+    const struct oz_component *c = &p->components[OZ_COMPONENT_TRANSFORMER];
+    ok(oz_bnb_check(&c->assignment, c->ckpt, false, &err));
+    oz_dialect_each_plain(&c->assignment, c->ckpt, false, no_plain_module, &plain);
+    assert_int_equal(plain, 18); /* two of each block and six besides */
+    /* "to_q" at the top would be skipped in every block */
+    char *module = (char *)(uintptr_t)oz_layer_find(&c->table, "proj_out.weight")->module;
+    char before[16];
+    (void)snprintf(before, sizeof before, "%s", module);
+    (void)snprintf(module, strlen(before) + 1, "to_q");
+    assert_int_equal(oz_bnb_check(&c->assignment, c->ckpt, false, &err), OZ_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "cannot leave to_q plain and have transformer_blocks.0."));
+    (void)snprintf(module, strlen(before) + 1, "attn");
+    assert_int_equal(oz_bnb_check(&c->assignment, c->ckpt, false, &err), OZ_ERR_UNSUPPORTED);
+    (void)snprintf(module, strlen(before) + 1, "to_out");
+    assert_int_equal(oz_bnb_check(&c->assignment, c->ckpt, true, &err), OZ_OK);
+    (void)snprintf(module, strlen(before) + 1, "net.2");
+    assert_int_equal(oz_bnb_check(&c->assignment, c->ckpt, true, &err), OZ_ERR_UNSUPPORTED);
+    (void)snprintf(module, strlen(before) + 1, "%s", before);
     oz_pipeline_close(&p);
 }
 
@@ -510,12 +620,19 @@ static void of_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_scheme), cmocka_unit_test(mixed),
-        cmocka_unit_test(shards),       cmocka_unit_test(plain_activations),
-        cmocka_unit_test(reciprocals),  cmocka_unit_test(what_no_format_holds),
-        cmocka_unit_test(folders),      cmocka_unit_test(leftovers),
-        cmocka_unit_test(interrupted),  cmocka_unit_test(contradictions),
+        cmocka_unit_test(every_scheme),
+        cmocka_unit_test(mixed),
+        cmocka_unit_test(shards),
+        cmocka_unit_test(plain_activations),
+        cmocka_unit_test(reciprocals),
+        cmocka_unit_test(what_no_format_holds),
+        cmocka_unit_test(folders),
+        cmocka_unit_test(leftovers),
+        cmocka_unit_test(interrupted),
+        cmocka_unit_test(contradictions),
         cmocka_unit_test(of_others),
+        cmocka_unit_test(states),
+        cmocka_unit_test(names_that_collide),
     };
     return cmocka_run_group_tests_name("write", tests, start, stop);
 }

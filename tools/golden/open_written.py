@@ -9,6 +9,9 @@ For each scheme: `ounce quantize` writes the model, `decode_dump` writes ounce's
     the written quantization_config to it and compresses it; the written tensors are loaded (strict: every
     name and shape); compressed-tensors decompresses it.
  2. text encoder (where it is quantized): transformers' from_pretrained, then the same.
+ 3. bitsandbytes: diffusers' and transformers' from_pretrained; every tensor must find its place. Each
+    weight is then dequantized by bitsandbytes, in f32. diffusers asks for a GPU before it reads such a
+    checkpoint; that one check is left out here, for bitsandbytes computes on the CPU as well.
 Values are compared bit for bit (-0 is 0). NVFP4 is the one scheme whose makers round otherwise, code *
 (scale / factor) against ounce's (code * scale) * (1 / factor): there the codes, the scales and the
 factor's reciprocal are compared bit for bit, and the values in units in the last place of f32.
@@ -25,6 +28,7 @@ from importlib.metadata import version
 
 import numpy as np
 import torch
+import bitsandbytes as bnb
 from compressed_tensors.compressors import ModelCompressor
 from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
@@ -41,13 +45,21 @@ SCHEMES = {
     "mxfp8, mxfp8 activations": '{"linear":{"weight":"mxfp8","activation":"mxfp8"}}',
     "mxfp4": '{"method":"mxfp4"}',
     "mxfp4, mxfp4 activations": '{"linear":{"weight":"mxfp4","activation":"mxfp4"}}',
+    "mxfp4, mxfp8 activations": '{"linear":{"weight":"mxfp4","activation":"mxfp8"}}',
     "nvfp4": '{"method":"nvfp4"}',
+    "nvfp4, fp8 activations": '{"linear":{"weight":"nvfp4","activation":"fp8_per_token"}}',
     "fp8_per_channel and nvfp4": json.dumps(
         {"transformer": {"targets": {"re:.*\\.attn\\..*": "fp8_per_channel", "re:.*mlp.*": "nvfp4"}}}
     ),
     "text encoder int8": '{"text_encoder":"int8"}',
     "text encoder fp8_per_channel": '{"text_encoder":"fp8_per_channel"}',
     "text encoder mxfp4": '{"text_encoder":"mxfp4"}',
+    "bitsandbytes nf4": '{"method":"bitsandbytes"}',
+    "bitsandbytes fp4": '{"method":"bitsandbytes","quant_type":"fp4"}',
+    "bitsandbytes nf4, nested": '{"method":"bitsandbytes","compress_statistics":true}',
+    "bitsandbytes fp4, nested": '{"method":"bitsandbytes","quant_type":"fp4","compress_statistics":true}',
+    "text encoder bitsandbytes nf4": '{"text_encoder":"bitsandbytes"}',
+    "text encoder bitsandbytes nf4, nested": '{"text_encoder":{"method":"bitsandbytes","compress_statistics":true}}',
 }
 
 
@@ -104,6 +116,42 @@ def build_text_encoder(folder):
     return model, ModelCompressor(quantization_config=q)
 
 
+def open_bitsandbytes(folder, component):
+    """The model as its maker's library loads it, and its 4-bit layers, dequantized in f32."""
+    if component == "transformer":
+        from diffusers import QwenImageTransformer2DModel as Class
+        from diffusers.quantizers.bitsandbytes.bnb_quantizer import BnB4BitDiffusersQuantizer
+
+        BnB4BitDiffusersQuantizer.validate_environment = lambda self, *args, **kwargs: None
+    else:
+        from transformers import Qwen2_5_VLForConditionalGeneration as Class
+    dtype = {"torch_dtype" if component == "transformer" else "dtype": torch.bfloat16}
+    model, info = Class.from_pretrained(folder, device_map={"": "cpu"}, output_loading_info=True, **dtype)
+    # transformers' own: what the config's vision tower lacks in the file, and a head that is tied
+    lost = [k for k in info["missing_keys"] if "visual" not in k and k != "lm_head.weight"] + list(info["unexpected_keys"])
+    assert not lost and not info["mismatched_keys"], (lost[:4], info["mismatched_keys"])
+    values = {}
+    for name, module in model.named_modules():
+        if isinstance(module, bnb.nn.Linear4bit):
+            state = module.weight.quant_state
+            assert state.dtype == torch.bfloat16 and state.shape == (module.out_features, module.in_features)
+            state.dtype = torch.float32
+            values[name] = bnb.functional.dequantize_4bit(module.weight.data, state)
+    return values
+
+
+def compare_values(values, ours):
+    names = {n.removesuffix(".weight"): n for n in ours}
+    assert len(values) == len(names), (len(values), len(names))
+    differ = []
+    for name, value in values.items():
+        own = next((n for n in names if n == name or ("." + name).endswith("." + n.removeprefix("model."))), None)
+        assert own is not None, name
+        if not (bits(value) == bits(ours[names[own]])).all():
+            differ.append(name)
+    return len(values), 0, differ, 0
+
+
 def compare(model, compressor, ours):
     """Layers, those in NVFP4, weights that differ, and the largest distance of NVFP4."""
     kept = {}
@@ -135,7 +183,7 @@ def main():
     a.add_argument("--only")
     args = a.parse_args()
     failed = False
-    print(", ".join(f"{p} {version(p)}" for p in ("compressed-tensors", "diffusers", "transformers", "torch", "safetensors")))
+    print(", ".join(f"{p} {version(p)}" for p in ("compressed-tensors", "bitsandbytes", "accelerate", "diffusers", "transformers", "torch", "safetensors")))
     print("\n| scheme | format | layers | values |\n|---|---|---|---|")
     for name, config in SCHEMES.items():
         if args.only and args.only not in name:
@@ -149,15 +197,18 @@ def main():
         component = "text_encoder" if name.startswith("text") else "transformer"
         folder = os.path.join(written, component)
         parsed = json.load(open(os.path.join(folder, "config.json")))
-        model, compressor = build_text_encoder(folder) if component == "text_encoder" else build_transformer(folder, parsed)
         with safe_open(os.path.join(dump, component + ".safetensors"), "pt") as f:
             ours = {k: f.get_tensor(k) for k in f.keys()}
-        layers, nvfp4, differ, ulps = compare(model, compressor, ours)
+        if "bitsandbytes" in name:
+            layers, nvfp4, differ, ulps = compare_values(open_bitsandbytes(folder, component), ours)
+        else:
+            model, compressor = build_text_encoder(folder) if component == "text_encoder" else build_transformer(folder, parsed)
+            layers, nvfp4, differ, ulps = compare(model, compressor, ours)
         failed = failed or bool(differ) or ulps > 2
         result = f"{len(differ)} layers differ" if differ else f"{layers - nvfp4} equal bit for bit" if nvfp4 < layers else ""
         if nvfp4:
             result += f"{', ' if result else ''}{nvfp4} in codes, scales and factor, their values within {ulps} ulp"
-        print(f"| {name} | {parsed['quantization_config']['format']} | {layers} | {result} |", flush=True)
+        print(f"| {name} | {parsed['quantization_config'].get('format', 'bitsandbytes')} | {layers} | {result} |", flush=True)
     sys.exit(1 if failed else 0)
 
 

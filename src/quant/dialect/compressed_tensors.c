@@ -140,12 +140,11 @@ enum oz_status oz_ct_layout(struct oz_dialect_tensor out[OZ_DIALECT_TENSORS], in
     int64_t cols = layer->shape[1];
     *count = 0;
     if (k == NULL || layer->kind != OZ_LAYER_LINEAR || layer->rank != 2) {
-        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
-                       "%s: compressed-tensors has no format for %s%s. It holds linear layers as "
-                       "fp8_per_tensor, fp8_per_channel, fp8_per_block, int8, mxfp8, mxfp4 and "
-                       "nvfp4; %s can be made while loading only.",
-                       layer->module, scheme->name, k != NULL ? " of such a layer" : "",
-                       scheme->name);
+        return OZ_FAIL(
+            err, OZ_ERR_UNSUPPORTED,
+            "%s: no format holds %s%s. Linear layers can be written as " OZ_DIALECT_WRITES
+            "; %s can be made while loading only.",
+            layer->module, scheme->name, k != NULL ? " of such a layer" : "", scheme->name);
     }
     if (ending == NULL || strcmp(ending, ".weight") != 0 || layer->transform != 0 ||
         layer->file_rows != 0 || layer->file_row != 0) {
@@ -211,16 +210,12 @@ static void put_args(struct oz_buf *b, const char *key, const char *type, const 
 /* A module's name, or an expression for it behind any prefix: "re:(.*\\.)?layers\\.0\\.mlp$". */
 static void put_name(struct oz_buf *b, const char *module, bool any_prefix)
 {
-    static const char *const prefixes[] = {"model.", "language_model."};
     struct oz_buf text;
     if (!any_prefix) {
         oz_buf_json(b, module);
         return;
     }
-    for (size_t i = 0; i < 4; i++) { /* both, in either order */
-        size_t n = strlen(prefixes[i % 2]);
-        module += strncmp(module, prefixes[i % 2], n) == 0 ? n : 0;
-    }
+    module = oz_dialect_bare_module(module);
     oz_buf_init(&text, 4 * (size_t)OZ_CKPT_MAX_NAME_BYTES);
     oz_buf_puts(&text, "re:(.*\\.)?");
     for (; *module != '\0'; module++) {
@@ -236,18 +231,13 @@ static void put_name(struct oz_buf *b, const char *module, bool any_prefix)
     oz_buf_deinit(&text);
 }
 
-static bool is_written(const struct oz_assignment *a, int32_t row)
-{
-    return a->choices[row].scheme.codec != NULL;
-}
-
 /* Rows of one weight and activations: their first. */
 static int32_t first_alike(const struct oz_assignment *a, int32_t row)
 {
     for (int32_t i = 0; i < row; i++) {
         const struct oz_scheme *s = &a->choices[i].scheme;
         const struct oz_scheme *t = &a->choices[row].scheme;
-        if (is_written(a, i) && s->codec == t->codec && s->acts[0] == t->acts[0]) {
+        if (oz_dialect_is_written(a, i) && s->codec == t->codec && s->acts[0] == t->acts[0]) {
             return i;
         }
     }
@@ -274,7 +264,7 @@ static void put_group(struct oz_buf *b, const struct oz_assignment *a, int32_t f
         oz_buf_puts(b, "\"Linear\"");
     }
     for (int32_t i = first; i < a->table->count && !alone; i++) {
-        if (is_written(a, i) && first_alike(a, i) == first) {
+        if (oz_dialect_is_written(a, i) && first_alike(a, i) == first) {
             oz_buf_puts(b, i > first ? ",\n          " : "\n          ");
             put_name(b, a->table->rows[i].module, any_prefix);
         }
@@ -291,39 +281,14 @@ struct name_list {
     bool any, any_prefix;
 };
 
-static void put_ignored(struct name_list *list, const char *module, size_t length)
+static void put_ignored(void *ctx, const char *module, size_t length)
 {
+    struct name_list *list = ctx;
     char name[OZ_CKPT_MAX_NAME_BYTES + 1];
     (void)snprintf(name, sizeof name, "%.*s", (int)length, module);
     oz_buf_puts(list->b, list->any ? ",\n      " : "\n      ");
     put_name(list->b, name, list->any_prefix);
     list->any = true;
-}
-
-/* Every other module that may be a linear: those of the table, and matrices that it ignores. */
-static void put_ignore(struct name_list *list, const struct oz_assignment *a,
-                       const struct oz_ckpt *ckpt)
-{
-    bool head = false;
-    for (int32_t i = 0; i < a->table->count; i++) {
-        const struct oz_layer *row = &a->table->rows[i];
-        head = head || row->role == OZ_ROLE_LM_HEAD;
-        if (row->kind == OZ_LAYER_LINEAR && !is_written(a, i)) {
-            put_ignored(list, row->module, strlen(row->module));
-        }
-    }
-    for (int64_t i = 0; i < oz_ckpt_count(ckpt); i++) {
-        const struct oz_tensor_view *t = oz_ckpt_tensor(ckpt, i);
-        const char *ending = strrchr(t->name, '.');
-        if (t->rank == 2 && ending != NULL && strcmp(ending, ".weight") == 0 &&
-            oz_layer_find(a->table, t->name) == NULL) {
-            put_ignored(list, t->name, (size_t)(ending - t->name));
-        }
-    }
-    if (list->any_prefix && !head && oz_ckpt_find(ckpt, "lm_head.weight", NULL) == NULL) {
-        put_ignored(list, "lm_head", strlen("lm_head")); /* tied: a module without a tensor */
-    }
-    oz_buf_puts(list->b, list->any ? "\n    ]" : "]");
 }
 
 void oz_ct_config(struct oz_buf *out, const struct oz_assignment *a, const struct oz_ckpt *ckpt,
@@ -332,7 +297,7 @@ void oz_ct_config(struct oz_buf *out, const struct oz_assignment *a, const struc
     int32_t groups = 0;
     const char *format = NULL;
     for (int32_t i = 0; i < a->table->count; i++) {
-        if (is_written(a, i) && first_alike(a, i) == i) {
+        if (oz_dialect_is_written(a, i) && first_alike(a, i) == i) {
             const struct oz_scheme *s = &a->choices[i].scheme;
             const char *own = format_of(kind_of_scheme(s->name), s->acts[0]);
             format = groups == 0 || strcmp(format, own) == 0 ? own : "mixed-precision";
@@ -342,13 +307,15 @@ void oz_ct_config(struct oz_buf *out, const struct oz_assignment *a, const struc
     oz_buf_puts(out, "{\n    \"config_groups\": {\n");
     int32_t number = 0;
     for (int32_t i = 0; i < a->table->count; i++) {
-        if (is_written(a, i) && first_alike(a, i) == i) {
+        if (oz_dialect_is_written(a, i) && first_alike(a, i) == i) {
             put_group(out, a, i, number++, groups == 1, any_prefix);
         }
     }
     oz_buf_printf(out, "\n    },\n    \"format\": \"%s\",\n", format != NULL ? format : "dense");
     oz_buf_puts(out, "    \"global_compression_ratio\": null,\n    \"ignore\": [");
-    put_ignore(&(struct name_list){.b = out, .any_prefix = any_prefix}, a, ckpt);
+    struct name_list ignore = {.b = out, .any_prefix = any_prefix};
+    oz_dialect_each_plain(a, ckpt, any_prefix, put_ignored, &ignore);
+    oz_buf_puts(out, ignore.any ? "\n    ]" : "]");
     oz_buf_puts(out, ",\n    \"kv_cache_scheme\": null,\n"
                      "    \"quant_method\": \"compressed-tensors\",\n"
                      "    \"quantization_status\": \"compressed\"\n  }");

@@ -94,12 +94,11 @@ static enum oz_status read_method(const struct oz_json *q, const char *path,
     *out = oz_method_find(name);
     if (*out == NULL ||
         (strcmp((*out)->name, OZ_CT_METHOD) != 0 && strcmp((*out)->name, OZ_HF_FP8_METHOD) != 0 &&
-         !oz_vllm_omni_reads((*out)->name))) {
+         strcmp((*out)->name, OZ_BNB_METHOD) != 0 && !oz_vllm_omni_reads((*out)->name))) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
                        "%s: the checkpoint is quantized by \"%.100s\". This version opens plain "
-                       "checkpoints and those of compressed-tensors, fp8, int8 and mxfp8; take the "
-                       "plain one and "
-                       "quantize it while loading (--quantization).",
+                       "checkpoints and those of compressed-tensors, bitsandbytes, fp8, int8 and "
+                       "mxfp8; take the plain one and quantize it while loading (--quantization).",
                        path, name);
     }
     return OZ_OK;
@@ -137,6 +136,8 @@ enum oz_status oz_stored_read(struct oz_stored *out, const struct oz_json *confi
                                 ? oz_ct_read(out, q, path, ckpt, table, err)
                             : strcmp(method->name, OZ_HF_FP8_METHOD) == 0
                                 ? oz_hf_fp8_read(out, q, path, ckpt, table, err)
+                            : strcmp(method->name, OZ_BNB_METHOD) == 0
+                                ? oz_bnb_read(out, q, path, ckpt, table, err)
                                 : oz_vllm_omni_read(out, q, path, ckpt, table, err);
     if (status == OZ_OK && out->count == 0) {
         return OZ_FAIL(

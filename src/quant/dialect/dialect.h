@@ -25,41 +25,101 @@ enum oz_plane_move {
     OZ_MOVE_BYTES,      /* the same bytes */
     OZ_MOVE_WIDEN,      /* bf16 or f16 in the file, f32 in the plane: exact; only read */
     OZ_MOVE_RECIPROCAL, /* NVFP4: the file has the factor, the plane 1 / it (oz_nvfp4_global_of) */
+    OZ_MOVE_NIBBLES,    /* two codes in a byte: the file has the first one high, the plane low */
+    OZ_MOVE_NUMBER,     /* one f32, in the file as OZ_DIALECT_NUMBER within a text */
 };
 
-#define OZ_DIALECT_TENSORS 3 /* that hold one weight, at most */
+#define OZ_DIALECT_TENSORS 6        /* that hold one weight, at most */
+#define OZ_DIALECT_TEXT_BYTES 320   /* of a text in one of them */
+#define OZ_DIALECT_NUMBER "%24.16e" /* of a double: always 24 characters, and exact for f32 */
+#define OZ_DIALECT_NUMBER_BYTES 24
 
-/* A tensor that holds a plane of a weight [rows, cols]. */
+/* A tensor that holds a plane of a weight [rows, cols], or something that goes with it. */
 struct oz_dialect_tensor {
-    enum oz_plane plane;
-    const char *suffix; /* behind the module's name and a dot: "weight_scale" */
+    enum oz_plane plane; /* OZ_PLANE_COUNT: none, all of it is fixed */
+    const char *suffix;  /* behind the module's name and a dot: "weight_scale" */
     enum oz_dtype dtype;
     int32_t rank;
     int64_t shape[2];
     enum oz_plane_move move;
+    /* Its bytes, where they are known before the weight is: borrowed, static or `text` (whose owner must
+     * not move then); NULL: they are not. With NUMBER the plane's value is put in at `number_at`. */
+    const void *fixed;
+    int64_t number_at;
+    char text[OZ_DIALECT_TEXT_BYTES];
 };
+
+/* ---- writing: write.c ---- */
+
+#define OZ_DIALECT_WRITES                                                           \
+    "fp8_per_tensor, fp8_per_channel, fp8_per_block, int8, mxfp8, mxfp4 and nvfp4 " \
+    "(compressed-tensors), and bitsandbytes"
+
+/*
+ * The tensors of a layer under a scheme, codes first, in the format of the toolchain that holds it:
+ * bitsandbytes for its own, else compressed-tensors. `stored`: the plain weight's dtype.
+ * OZ_ERR_UNSUPPORTED, by the layer's name: no format holds the scheme (with those that are held), its
+ * activations or its shape.
+ */
+OZ_MUST_USE enum oz_status oz_dialect_layout(struct oz_dialect_tensor out[OZ_DIALECT_TENSORS],
+                                             int32_t *count, const struct oz_scheme *scheme,
+                                             const struct oz_layer *layer, enum oz_dtype stored,
+                                             struct oz_error *err);
+
+/* OZ_ERR_UNSUPPORTED unless one config describes all rows that are assigned. any_prefix as in
+ * oz_dialect_config. */
+OZ_MUST_USE enum oz_status oz_dialect_check(const struct oz_assignment *assignment,
+                                            const struct oz_ckpt *ckpt, bool any_prefix,
+                                            struct oz_error *err);
+
+/*
+ * The value of "quantization_config" of a component whose assigned rows are written so; a member of an
+ * object that is indented by two. `ckpt` is the plain checkpoint: its other matrices are named as plain.
+ * any_prefix: for models of transformers, whose modules have other prefixes than the tensors in their
+ * files ("model.language_model.layers.0 ..." and "model.layers.0 ..."): names match both then, and
+ * lm_head is plain where the table has none.
+ */
+void oz_dialect_config(struct oz_buf *out, const struct oz_assignment *assignment,
+                       const struct oz_ckpt *ckpt, bool any_prefix);
+
+/* For the dialects. Does the assignment quantize a row? */
+bool oz_dialect_is_written(const struct oz_assignment *assignment, int32_t row);
+/* Without prefixes that transformers changes. */
+const char *oz_dialect_bare_module(const char *module);
+/* Every module that may be a linear and stays plain: those of the table, and matrices that it ignores.
+ * Names are `length` bytes; without those prefixes where any_prefix. */
+typedef void (*oz_dialect_module_fn)(void *ctx, const char *module, size_t length);
+void oz_dialect_each_plain(const struct oz_assignment *assignment, const struct oz_ckpt *ckpt,
+                           bool any_prefix, oz_dialect_module_fn fn, void *ctx);
 
 /* ---- compressed_tensors.c ---- */
 
 #define OZ_CT_METHOD "compressed_tensors"
 
-/*
- * The tensors of a layer under a scheme, codes first. OZ_ERR_UNSUPPORTED, by the layer's name: the
- * format does not hold the scheme (the list of those that it holds), its activations or its shape.
- */
+/* oz_dialect_layout, of every scheme that is not bitsandbytes'. */
 OZ_MUST_USE enum oz_status oz_ct_layout(struct oz_dialect_tensor out[OZ_DIALECT_TENSORS],
                                         int32_t *count, const struct oz_scheme *scheme,
                                         const struct oz_layer *layer, struct oz_error *err);
 
-/*
- * The value of "quantization_config" of a component whose assigned rows are written so; a member of an
- * object that is indented by two. `ckpt` is the plain checkpoint: its other matrices are "ignore".
- * any_prefix: for models of transformers, whose modules have other prefixes than the tensors in their
- * files ("model.language_model.layers.0 ..." and "model.layers.0 ..."): names are expressions then that
- * match both, and lm_head is ignored where the table has none.
- */
+/* oz_dialect_config; names are expressions with any_prefix. */
 void oz_ct_config(struct oz_buf *out, const struct oz_assignment *assignment,
                   const struct oz_ckpt *ckpt, bool any_prefix);
+
+/* ---- bitsandbytes.c ---- */
+
+#define OZ_BNB_METHOD "bitsandbytes"
+
+bool oz_bnb_writes(const char *scheme);
+/* oz_dialect_layout, oz_dialect_check and oz_dialect_config, of its schemes. */
+OZ_MUST_USE enum oz_status oz_bnb_layout(struct oz_dialect_tensor out[OZ_DIALECT_TENSORS],
+                                         int32_t *count, const struct oz_scheme *scheme,
+                                         const struct oz_layer *layer, enum oz_dtype stored,
+                                         struct oz_error *err);
+OZ_MUST_USE enum oz_status oz_bnb_check(const struct oz_assignment *assignment,
+                                        const struct oz_ckpt *ckpt, bool any_prefix,
+                                        struct oz_error *err);
+void oz_bnb_config(struct oz_buf *out, const struct oz_assignment *assignment,
+                   const struct oz_ckpt *ckpt, bool any_prefix);
 
 /* ---- reading ---- */
 
@@ -70,6 +130,9 @@ struct oz_stored_weight {
         int64_t index;                       /* of the tensor in the checkpoint */
         enum oz_plane_move move;
     } planes[OZ_PLANE_COUNT];
+    float number;     /* of the plane that is moved by OZ_MOVE_NUMBER */
+    int64_t spent[2]; /* tensors of it that hold no plane: what they say is known */
+    int32_t spent_count;
 };
 
 /* What a checkpoint holds quantized; memory is the arena's. All zero: nothing. */
@@ -114,6 +177,11 @@ OZ_MUST_USE enum oz_status oz_stored_scheme(struct oz_scheme *out, const char *n
 OZ_MUST_USE enum oz_status oz_ct_read(struct oz_stored *out, const struct oz_json *q,
                                       const char *path, const struct oz_ckpt *ckpt,
                                       const struct oz_layer_table *table, struct oz_error *err);
+
+/* Of oz_stored_read: the rows of a bitsandbytes checkpoint of 4 bits. */
+OZ_MUST_USE enum oz_status oz_bnb_read(struct oz_stored *out, const struct oz_json *q,
+                                       const char *path, const struct oz_ckpt *ckpt,
+                                       const struct oz_layer_table *table, struct oz_error *err);
 
 /* Of oz_stored_read: the rows of an FP8 checkpoint in the form of DeepSeek, transformers and vLLM. */
 #define OZ_HF_FP8_METHOD "fp8"

@@ -11,6 +11,12 @@ ok 'JSON' json_ok model.json
 expect 'no such model' 8 '' 'ounce: *' bench ./nowhere
 expect 'a wrong size' 2 '' 'ounce: *' bench --width 17
 
+lora=$root/tests/golden/lora/kohya.safetensors
+expect 'with an adapter' 0 'emoji: 32x32, 1 steps*' '' bench $small --repeat 1 --quiet --lora "$lora:0.5"
+expect 'with one that is not there' 6 '' 'ounce: *nowhere.safetensors*' bench $small --repeat 1 --quiet --lora nowhere.safetensors
+expect 'with other weights' 0 'emoji: 32x32, 1 steps*' '' bench $small --repeat 1 --quiet --transformer "$OUNCE_MODELS/emoji/transformer"
+expect 'an adapter for kernels' 2 '' 'ounce: --lora has no effect with --kernels*' bench --kernels --lora "$lora"
+
 "$program" bench --kernels emoji.mlp,linear,scalar --repeat 3 --threads 1 --json >old.json
 ok 'JSON of kernels' json_ok old.json
 ok 'their shapes' grep -q '"shape":"emoji.mlp.up m64 n1024 k256 bf16"' old.json

@@ -18,6 +18,18 @@ ok 'with the nearest' grep -q 'did you mean avx2' "$logs/err"
 OUNCE_FORCE=oz_linear_nothing "$program" kernels >"$logs/out" 2>"$logs/err"
 ok 'a wrong kernel is refused' test $? -eq 2
 expect 'an argument' 2 '' "ounce: \`ounce kernels\` takes no argument, but there is 'linear'." kernels linear
+# Encoders of weights are a list like the operators'.
+expect 'encoders' 0 '*encode*oz_encode_any_any__scalar *scalar *usable*' '' kernels
+ok 'in JSON' grep -q '"name":"oz_encode_any_any__scalar","tier":"scalar","usable":true,"reason":null,"proven":"everywhere"' all.json
+ok 'left out by a tier' grep -q '"name":"oz_encode_bf16_mxfp4__avx2","tier":"avx2","usable":false,"reason":"[A-Za-z]' scalar.json
+OUNCE_FORCE=oz_encode_any_any__scalar "$program" plan -q mxfp4 --json >forced.json
+ok 'one is forced' grep -q '"encoder":"oz_encode_any_any__scalar"' forced.json
+ok 'and no other is taken' sh -c '! grep -o "\"encoder\":\"[a-z0-9_]*\"" forced.json | grep -v any_any'
+OUNCE_FORCE=oz_encode_bf16_mxfp3__avx2 "$program" kernels >"$logs/out" 2>"$logs/err"
+ok 'a wrong encoder is refused' test $? -eq 2
+ok 'with the nearest' grep -q 'did you mean oz_encode_bf16_mxfp[48]__avx2' "$logs/err"
+rm forced.json
+
 # What was chosen for each weight, and why better ones declined, when asked.
 # shellcheck disable=SC2086  # $small is a list
 OUNCE_CPU=scalar OUNCE_LOG=dispatch "$program" generate $small --quiet --prompt x -o "$logs/x.png" >"$logs/out" 2>"$logs/err"
