@@ -8,6 +8,10 @@
 
 #include <string.h>
 
+#include "cpu/kern/x86/q_end_vec.h"
+
+#if OZ_VL == 8 /* over vec_avx2.h alone */
+
 #define Q8_COLS 16
 #define Q8_MR 6
 #define Q8_STEP 128 /* bytes of a step of a panel: 32 features of four bytes */
@@ -69,5 +73,7 @@ static void q8_run(int64_t rows, const struct oz_qblock *q, const void *block)
         }
     }
 }
+
+#endif
 
 #endif
