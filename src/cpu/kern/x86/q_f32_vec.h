@@ -8,6 +8,7 @@
 
 #include "cpu/kern/ref/ref.h"
 #include "cpu/kern/x86/q_end_vec.h"
+#include "cpu/kern/x86/tile_vec.h"
 
 /* Where the tile finds column f of a decoded step k: panels of TILE_NR columns, one after the other. */
 #define QF_AT(block, k_all, k, f) \
