@@ -219,20 +219,17 @@ static enum oz_status run_plan(uint64_t *digest, struct oz_error *err)
     return oz_model_plan(&e, &o, count_lines, digest, err);
 }
 
-static enum oz_status run_generate(uint64_t *digest, struct oz_error *err)
+static enum oz_status draw(const struct oz_engine_options *o, int32_t steps, uint64_t *digest,
+                           struct oz_error *err)
 {
     struct oz_engine *e;
-    struct oz_engine_options o;
     struct oz_image *image = NULL;
     struct oz_image_request r;
-    oz_engine_options_default(&o);
-    o.model = scratch_path("tiny");
-    o.threads = 2;
     oz_image_request_default(&r);
     r.prompt = "red apple";
     r.width = r.height = 32;
-    r.num_inference_steps = 2;
-    OZ_TRY(oz_engine_open(&e, &o, err));
+    r.num_inference_steps = steps;
+    OZ_TRY(oz_engine_open(&e, o, err));
     enum oz_status status = oz_image_generate(e, &r, 1, &image, err);
     if (status == OZ_OK) {
         add(digest, oz_image_pixels(image), 3 * 32 * 32);
@@ -244,6 +241,88 @@ static enum oz_status run_generate(uint64_t *digest, struct oz_error *err)
 }
 
 bool scenarios_resume;
+
+static enum oz_status run_generate(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_engine_options o;
+    oz_engine_options_default(&o);
+    o.model = scratch_path("tiny");
+    o.threads = 2;
+    return draw(&o, 2, digest, err);
+}
+
+/* An adapter of rank 2 for a layer [out, in]: its factors under these two names. */
+static enum oz_status write_adapter(const char *folder, const char *stem,
+                                    const struct oz_ckpt_spec specs[2], struct oz_error *err)
+{
+    struct oz_ckpt_writer *w;
+    const struct oz_ckpt_writer_options o = {.folder = folder, .stem = stem};
+    OZ_TRY(oz_ckpt_writer_create(&w, &o, specs, 2, err));
+    enum oz_status status = OZ_OK;
+    for (int32_t i; status == OZ_OK && (i = oz_ckpt_writer_next(w)) >= 0;) {
+        for (int64_t j = 0; status == OZ_OK && j < specs[i].shape[0] * specs[i].shape[1]; j++) {
+            float x = (float)((j * 7 + i) % 11) - 5;
+            status = oz_ckpt_writer_put(w, &x, sizeof x, err);
+        }
+    }
+    if (status == OZ_OK) {
+        status = oz_ckpt_writer_finish(w, err);
+    }
+    oz_ckpt_writer_destroy(&w);
+    return status;
+}
+
+/* For the tiny model: one of PEFT with its config beside, for a layer that is quantized, and one of
+ * kohya for a layer that stays as it is. */
+static enum oz_status write_adapters(struct oz_error *err)
+{
+    static const struct oz_ckpt_spec peft[2] = {
+        {"base_model.model.transformer_blocks.0.attn.to_q.lora_A.weight", OZ_DTYPE_F32, 2, {2, 32}},
+        {"base_model.model.transformer_blocks.0.attn.to_q.lora_B.weight", OZ_DTYPE_F32, 2, {32, 2}},
+    };
+    static const struct oz_ckpt_spec kohya[2] = {
+        {"lora_unet_transformer_blocks_0_img_mod_1.lora_down.weight", OZ_DTYPE_F32, 2, {2, 32}},
+        {"lora_unet_transformer_blocks_0_img_mod_1.lora_up.weight", OZ_DTYPE_F32, 2, {192, 2}},
+    };
+    scratch_folder("lora");
+    scratch_text("lora/adapter_config.json", "{\"r\":2,\"lora_alpha\":1,"
+                                             "\"alpha_pattern\":{\"attn.to_q\":0.5}}");
+    OZ_TRY(write_adapter(scratch_path("lora"), "adapter_model", peft, err));
+    return write_adapter(scratch_path("lora"), "kohya", kohya, err);
+}
+
+/* With so many of them. */
+static enum oz_status draw_adapted(int32_t count, uint64_t *digest, struct oz_error *err)
+{
+    struct oz_engine_options o;
+    char kohya[512];
+    const char *loras[2] = {scratch_path("lora"), kohya};
+    (void)snprintf(kohya, sizeof kohya, "%s:0.25", scratch_path("lora/kohya.safetensors"));
+    oz_engine_options_default(&o);
+    o.model = scratch_path("tiny");
+    o.threads = 2;
+    o.quantization = "int8";
+    o.loras = loras;
+    o.lora_count = count;
+    return draw(&o, 1, digest, err);
+}
+
+static enum oz_status run_lora(uint64_t *digest, struct oz_error *err)
+{
+    return draw_adapted(2, digest, err);
+}
+
+/* Each adapter changes the picture, so the digest tells when one is lost. */
+static enum oz_status check_adapters(struct oz_error *err)
+{
+    uint64_t digests[3] = {0};
+    for (int32_t i = 0; i < 3; i++) {
+        OZ_TRY(draw_adapted(i, &digests[i], err));
+    }
+    return digests[0] != digests[1] && digests[1] != digests[2] && digests[0] != digests[2]
+               ? OZ_OK
+               : OZ_FAIL(err, OZ_ERR_INTERNAL, "an adapter changes nothing");
+}
 
 /* Written with quantized weights, opened again. */
 static enum oz_status run_quantize(uint64_t *digest, struct oz_error *err)
@@ -280,6 +359,7 @@ const struct scenario scenarios[] = {
     {"inspect", run_inspect, true},
     {"plan", run_plan, true},
     {"generate", run_generate, true},
+    {"lora", run_lora, true},
     {"quantize", run_quantize, true},
 };
 const int scenario_count = sizeof scenarios / sizeof *scenarios;
@@ -291,7 +371,8 @@ int scenarios_open(void **state)
         return 1;
     }
     scratch_folder("out");
-    if (write_tiny(scratch_path("tiny"), &err) != OZ_OK) {
+    if (write_tiny(scratch_path("tiny"), &err) != OZ_OK || write_adapters(&err) != OZ_OK ||
+        check_adapters(&err) != OZ_OK) {
         print_error("%s\n", err.message);
         return 1;
     }
