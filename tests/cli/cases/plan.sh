@@ -15,7 +15,7 @@ ok 'blocks are folded' grep -q '^ *6 transformer_blocks\.\*\.attn\.to_q\.weight 
 ok 'the keep-list says so' grep -q 'img_mod.*as stored .*packed; keep: standard: modulation$' "$logs/out"
 expect 'each tensor' 0 '*   1 transformer_blocks.3.attn.to_q.weight *' '' plan -q int8 --tensors --keep conservative
 OUNCE_CPU=avx2 "$program" plan -q int8 >"$logs/out" 2>"$logs/err"
-ok 'kernels of a tier' sh -c 'grep -q "oz_linear_f32_codes_f32__" "$1"' sh "$logs/out"
+ok 'kernels of a tier' sh -c 'grep -q "oz_linear_s8_s8_f32__avx2_6x16" "$1"' sh "$logs/out"
 "$program" plan --json >stored.json
 ok 'JSON' json_ok stored.json
 "$program" plan --json -q mxfp4 --ignored-layers attn.to_q --num-images 3 --max-batch 2 -p x -p longer >mxfp4.json
