@@ -50,12 +50,16 @@ ok 'nothing is left of what was refused' sh -c '! ls -d p* a folder.* 2>/dev/nul
 expect 'uninterrupted' 0 'whole' '' quantize big -q mxfp4 -o whole --quiet --max-shard-bytes 1000000
 
 # stop SIGNAL FILES: starts `ounce quantize` and ends it when its working folder has so many weights files.
+# What an earlier run left counts only when this one has said that it goes on with it.
 stop() {
+    went_on=
+    [ -d stopped.ounce-part ] || went_on=true
+    : >"$logs/err"
     env --default-signal=INT "$program" quantize big -q mxfp4 -o stopped --threads 1 \
         --max-shard-bytes 1000000 >"$logs/out" 2>"$logs/err" </dev/null &
     pid=$!
     tries=0
-    until { [ -d stopped.ounce-part ] && [ "$(ls stopped.ounce-part/transformer/*-of-* 2>/dev/null | wc -l)" -ge "$2" ]; } || [ $tries -ge 3000 ]; do
+    until { [ -d stopped.ounce-part ] && ${went_on:-grep -q resuming "$logs/err"} && [ "$(ls stopped.ounce-part/transformer/*-of-* 2>/dev/null | wc -l)" -ge "$2" ]; } || [ $tries -ge 3000 ]; do
         sleep 0.005
         tries=$((tries + 1))
     done
