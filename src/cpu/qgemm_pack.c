@@ -157,7 +157,7 @@ static inline void interleave_16(const u16x8 from[8], u16x8 to[8])
     }
 }
 
-#define BLOCK 512 /* of K: what is written stays in the first cache */
+#define BLOCK 256 /* of K: what is read and written stays in the first cache */
 
 /* The place of feature f in a step of pairs. */
 static inline int64_t pair_at(int64_t f)
@@ -249,30 +249,31 @@ static void pack_words(const struct pack *p, const uint8_t *const *rows, bool al
     }
 }
 
-typedef int8_t s8x8 __attribute__((vector_size(8)));
-typedef int16_t s16x8 __attribute__((vector_size(16)));
-#define S16_CODES (8 * 255) /* as many as eight sums in 16 bits hold */
+#define SUM_LINES 128 /* of two codes each, that a lane of 16 bits holds */
 
+/* Sum of signed codes: of the even and the odd bytes of half words, counted from -128 on. */
 static int32_t sum_codes(const uint8_t *codes, int64_t count)
 {
-    int32_t sum = 0;
+    int64_t sum = 0;
     int64_t i = 0;
-    while (i + 8 <= count) {
-        int64_t end = oz_min_count(i + S16_CODES, count);
-        s16x8 lanes = {0};
-        for (; i + 8 <= end; i += 8) {
-            s8x8 x;
+    while (i + 16 <= count) {
+        int64_t end = oz_min_count(i + SUM_LINES * 16, count);
+        u16x8 lanes = {0};
+        for (; i + 16 <= end; i += 16) {
+            u16x8 x;
             memcpy(&x, codes + i, sizeof x);
-            lanes += __builtin_convertvector(x, s16x8);
+            x ^= 0x8080;
+            lanes += (x & 0xFF) + (x >> 8);
         }
         for (int j = 0; j < 8; j++) {
             sum += lanes[j];
         }
     }
+    sum -= 128 * i;
     for (; i < count; i++) {
         sum += (int8_t)codes[i];
     }
-    return sum;
+    return (int32_t)sum;
 }
 
 static void add_codes(const struct pack *p, const uint8_t *const *rows, int32_t *sums)

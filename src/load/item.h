@@ -87,14 +87,23 @@ const struct oz_load_part *oz_load_find_part(const struct oz_load_item *item, in
  * within a slice. */
 int64_t oz_load_scope_rows(const struct oz_load_item *item);
 
-/* Staging that a worker needs for bands of so many rows: the band as it is staged, one scope of it in
- * f32, a piece of a transposed file row; for a LoRA the band as it is stored or in f32 (what `raw` is
- * not), its factors and the lists of rows. */
+/* Is an item encoded slab by slab into planes that only its worker sees, and packed from there? Its
+ * codes are still in the core's cache then. */
+bool oz_load_packs_slabs(const struct oz_load_args *args, const struct oz_load_item *item);
+
+/* Rows of a band of `rows` that are read, encoded and packed before the next: whole scopes that leave
+ * a core's second cache room for their codes; all of the band where a LoRA is merged. */
+int64_t oz_load_slab_rows(const struct oz_load_item *item, int64_t rows);
+
+/* Staging that a worker needs for bands of so many rows: a slab as it is staged, one scope of it in
+ * f32, the slab's planes (where they are packed from), a piece of a transposed file row; for a LoRA
+ * the band as it is stored or in f32 (what `raw` is not), its factors and the lists of rows. */
 struct oz_load_room {
-    int64_t raw, f32, piece;
+    int64_t raw, f32, planes, piece;
     int64_t other, down, up, lists;
 };
-struct oz_load_room oz_load_room_of(const struct oz_load_item *item, int64_t rows);
+struct oz_load_room oz_load_room_of(const struct oz_load_args *args,
+                                    const struct oz_load_item *item, int64_t rows);
 
 /* Bytes of a row as the file has it, and as it waits in staging. */
 int64_t oz_load_file_line(const struct oz_load_item *item);

@@ -43,7 +43,7 @@ enum oz_status oz_load_read_merged(const struct oz_load_args *a, const struct oz
                                    int64_t slice, int64_t row0, int64_t rows, uint8_t *dst,
                                    uint8_t *piece, uint8_t *memory, struct oz_error *err)
 {
-    const struct oz_load_room room = oz_load_room_of(item, rows);
+    const struct oz_load_room room = oz_load_room_of(a, item, rows);
     int64_t cols = item->shape.cols;
     uint8_t *raw = item->encodes ? memory : dst;
     float *wide = (float *)(void *)(item->encodes ? dst : memory);

@@ -10,7 +10,9 @@
 #include "load/item.h"
 #include "load/stage.h"
 
-#define BAND_BYTES (INT64_C(1) << 20)       /* of a band as stored: within a core's cache */
+#define BAND_BYTES (INT64_C(1) << 20) /* of a band as stored */
+#define SLAB_BYTES \
+    (INT64_C(192) << 10) /* of a slab as staged: with its codes half of a second cache */
 #define TRANSPOSED_BYTES (INT64_C(8) << 20) /* wider: each column of it is a read of its own */
 #define CHUNK_BYTES (INT64_C(16) << 20)     /* of rows that are packed or sent together */
 
@@ -56,7 +58,20 @@ int64_t oz_load_staged_line(const struct oz_load_item *item)
 
 static bool is_staged(const struct build *b, const struct oz_load_item *item)
 {
-    return item->packed_bytes > 0 || !b->args->dev->host_memory;
+    return !b->args->dev->host_memory ||
+           (item->packed_bytes > 0 && !oz_load_packs_slabs(b->args, item));
+}
+
+bool oz_load_packs_slabs(const struct oz_load_args *args, const struct oz_load_item *item)
+{
+    return args->dev->host_memory && item->encodes && item->packed_bytes > 0;
+}
+
+int64_t oz_load_slab_rows(const struct oz_load_item *item, int64_t rows)
+{
+    int64_t scope = oz_load_scope_rows(item);
+    int64_t line = max64(oz_load_staged_line(item), 1);
+    return item->lora_rank > 0 ? rows : min64(rows, max64(SLAB_BYTES / line / scope, 1) * scope);
 }
 
 static bool observes(const struct oz_load_item *item)
@@ -77,18 +92,24 @@ static bool is_transposed(const struct oz_load_item *item)
 /* ---- budgets ---- */
 
 /* Staging of a worker for bands of so many rows. */
-static int64_t worker_bytes(const struct oz_load_item *item, int64_t rows)
+static int64_t worker_bytes(const struct build *b, const struct oz_load_item *item, int64_t rows)
 {
-    struct oz_load_room room = oz_load_room_of(item, rows);
-    return room.raw + room.f32 + room.piece + room.other + room.down + room.up + room.lists;
+    struct oz_load_room room = oz_load_room_of(b->args, item, rows);
+    return room.raw + room.f32 + room.planes + room.piece + room.other + room.down + room.up +
+           room.lists;
 }
 
-struct oz_load_room oz_load_room_of(const struct oz_load_item *item, int64_t rows)
+struct oz_load_room oz_load_room_of(const struct oz_load_args *args,
+                                    const struct oz_load_item *item, int64_t rows)
 {
     struct oz_load_room room = {0};
     if (item->encodes) {
         int64_t scope = oz_weight_scope_rows(&item->weight);
-        room.raw = oz_load_round(rows * oz_load_staged_line(item));
+        int64_t slab = oz_load_slab_rows(item, rows);
+        room.raw = oz_load_round(slab * oz_load_staged_line(item));
+        if (oz_load_packs_slabs(args, item)) {
+            room.planes = oz_load_stage_bytes(&item->weight, 0, min64(slab, item->shape.rows));
+        }
         room.f32 = oz_load_round(min64(scope, item->shape.rows) * item->shape.cols * 4);
     }
     if (is_transposed(item)) {
@@ -105,13 +126,13 @@ struct oz_load_room oz_load_room_of(const struct oz_load_item *item, int64_t row
 }
 
 /* Rows of a band: near the wanted bytes, whole scopes, within a worker's share. */
-static int64_t choose_band(const struct oz_load_item *item, int64_t share)
+static int64_t choose_band(const struct build *b, const struct oz_load_item *item, int64_t share)
 {
     int64_t scope = oz_load_scope_rows(item);
     int64_t line = max64(oz_load_staged_line(item), 1);
     int64_t wanted = (is_transposed(item) ? TRANSPOSED_BYTES : BAND_BYTES) / line;
     int64_t rows = max64(wanted / scope, 1) * scope;
-    while (rows > scope && worker_bytes(item, rows) > share) {
+    while (rows > scope && worker_bytes(b, item, rows) > share) {
         rows = max64(rows / 2 / scope, 1) * scope;
     }
     return rows;
@@ -136,8 +157,8 @@ static enum oz_status share_out(struct build *b, struct oz_error *err)
             continue;
         }
         streamed++;
-        b->band_rows[i] = choose_band(item, b->ring_bytes / 2 / threads);
-        int64_t bytes = worker_bytes(item, min64(b->band_rows[i], item->shape.rows));
+        b->band_rows[i] = choose_band(b, item, b->ring_bytes / 2 / threads);
+        int64_t bytes = worker_bytes(b, item, min64(b->band_rows[i], item->shape.rows));
         if (widest == NULL || bytes > s->worker_bytes) {
             widest = item;
             s->worker_bytes = bytes;
@@ -178,7 +199,7 @@ static bool grow(struct build *b, void **list, int64_t count, int64_t *capacity,
 }
 
 /* Bands of one kind that follow one another share a phase when they do not wait for each other. */
-static void open_phase(struct build *b, enum oz_load_phase_kind kind)
+static void open_phase(struct build *b, enum oz_load_phase_kind kind, int64_t chunk_at)
 {
     struct oz_load_schedule *s = b->s;
     void *list = s->phases;
@@ -188,7 +209,8 @@ static void open_phase(struct build *b, enum oz_load_phase_kind kind)
     }
     if (grow(b, &list, s->phase_count, &b->phase_capacity, sizeof *s->phases)) {
         s->phases = list;
-        s->phases[s->phase_count++] = (struct oz_load_phase){.kind = kind, .first = s->count};
+        s->phases[s->phase_count++] =
+            (struct oz_load_phase){.kind = kind, .first = s->count, .chunk_at = chunk_at};
     }
 }
 
@@ -249,19 +271,21 @@ static void add_bands(struct build *b, int32_t item_index, int64_t slice, int64_
     }
 }
 
-/* Chunks of rows that are packed or sent when they are whole. */
-static void add_chunks(struct build *b, int32_t item_index, int64_t slice, const struct visit *v)
+/* Chunks of rows that are packed or sent when they are whole; they wait at `chunk_at` of the ring's
+ * kept part. */
+static void add_chunks(struct build *b, int32_t item_index, int64_t slice, const struct visit *v,
+                       int64_t chunk_at)
 {
     const struct oz_load_item *item = &b->items->items[item_index];
     int64_t scope = oz_load_scope_rows(item);
-    int64_t limit = min64(b->kept_limit, CHUNK_BYTES);
+    int64_t limit = min64(b->kept_limit - chunk_at, CHUNK_BYTES);
     int64_t rows = (item->shape.rows + scope - 1) / scope * scope;
     while (rows > scope && chunk_bytes(item, rows) > limit) {
         rows = max64(rows / 2 / scope, 1) * scope;
     }
-    b->s->kept_bytes = max64(b->s->kept_bytes, chunk_bytes(item, rows));
+    b->s->kept_bytes = max64(b->s->kept_bytes, chunk_at + chunk_bytes(item, rows));
     for (int64_t r = 0; r < item->shape.rows && b->status == OZ_OK; r += rows) {
-        open_phase(b, OZ_PHASE_STAGED);
+        open_phase(b, OZ_PHASE_STAGED, chunk_at);
         add_bands(b, item_index, slice, r, min64(r + rows, item->shape.rows), v);
     }
 }
@@ -272,28 +296,34 @@ static void add_direct(struct build *b, int32_t item_index)
     const struct visit once = {.passes = 1, .read = true};
     for (int64_t slice = 0; slice < item->shape.slices; slice++) {
         if (is_staged(b, item)) {
-            add_chunks(b, item_index, slice, &once);
+            add_chunks(b, item_index, slice, &once, 0);
         } else {
-            open_phase(b, OZ_PHASE_DIRECT);
+            open_phase(b, OZ_PHASE_DIRECT, 0);
             add_bands(b, item_index, slice, 0, item->shape.rows, &once);
         }
     }
 }
 
-/* Do all rows of a slice of the unit's items wait in the ring together? */
-static bool fits(const struct build *b, const struct unit *u)
+/* Bytes of the ring in which all rows of a slice of the unit's items wait together; -1: there is no
+ * room for them and for a chunk of what is made of them. */
+static int64_t waiting_bytes(const struct build *b, const struct unit *u)
 {
     int64_t bytes = 0;
+    int64_t chunk = 0;
     for (int64_t i = 0; i < u->count; i++) {
         int32_t index = b->order[u->first + i];
         const struct oz_load_item *item = &b->items->items[index];
         int64_t bands = (item->shape.rows + b->band_rows[index] - 1) / b->band_rows[index];
-        bytes += item->shape.rows * oz_load_staged_line(item) + bands * OZ_LOAD_ALIGN;
-        if (is_staged(b, item) || bytes > b->kept_limit) {
-            return false;
+        bytes +=
+            oz_load_round(item->shape.rows * oz_load_staged_line(item)) + bands * OZ_LOAD_ALIGN;
+        if (is_staged(b, item)) {
+            chunk = max64(chunk, chunk_bytes(item, oz_load_scope_rows(item)));
+        }
+        if (bytes + chunk > b->kept_limit) {
+            return -1;
         }
     }
-    return true;
+    return bytes;
 }
 
 /* A scope of all rows: one slice of the unit's items. */
@@ -301,7 +331,8 @@ static void add_scope(struct build *b, const struct unit *u, int64_t slice)
 {
     const struct oz_load_item *first = &b->items->items[b->order[u->first]];
     int32_t passes = first->codec->observe_passes;
-    bool kept = fits(b, u);
+    int64_t waiting = waiting_bytes(b, u);
+    bool kept = waiting >= 0;
     b->s->twice += !kept;
     for (int32_t pass = 0; pass <= passes; pass++) {
         int64_t at = 0;
@@ -311,12 +342,12 @@ static void add_scope(struct build *b, const struct unit *u, int64_t slice)
                                 .kept_at = kept ? &at : NULL};
         bool staged = pass == passes && is_staged(b, first);
         if (!staged) {
-            open_phase(b, pass < passes ? OZ_PHASE_OBSERVE : OZ_PHASE_ENCODE);
+            open_phase(b, pass < passes ? OZ_PHASE_OBSERVE : OZ_PHASE_ENCODE, 0);
         }
         for (int64_t i = 0; i < u->count && b->status == OZ_OK; i++) {
             int32_t index = b->order[u->first + i];
             if (staged) {
-                add_chunks(b, index, slice, &v);
+                add_chunks(b, index, slice, &v, kept ? waiting : 0);
             } else {
                 add_bands(b, index, slice, 0, b->items->items[index].shape.rows, &v);
             }
@@ -324,8 +355,8 @@ static void add_scope(struct build *b, const struct unit *u, int64_t slice)
         if (b->status == OZ_OK && pass < passes) {
             b->s->band_states = max64(b->s->band_states, b->s->phases[b->s->phase_count - 1].count);
         }
-        b->s->kept_bytes = max64(b->s->kept_bytes, at);
     }
+    b->s->kept_bytes = max64(b->s->kept_bytes, waiting);
 }
 
 /* ---- units ---- */

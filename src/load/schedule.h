@@ -44,6 +44,7 @@ enum oz_load_phase_kind {
 struct oz_load_phase {
     enum oz_load_phase_kind kind;
     int64_t first, count; /* steps */
+    int64_t chunk_at;     /* of a staged chunk, in the ring's kept part */
 };
 
 struct oz_load_schedule {

@@ -166,19 +166,79 @@ static struct oz_encode_state fresh_state(const struct loader *l, const struct o
     return state;
 }
 
-/* Is a chunk packed band by band, by the thread that has just encoded it and has it in its cache? */
-static bool packs_in_step(const struct loader *l, const struct oz_load_item *item)
-{
-    return l->phase->kind == OZ_PHASE_STAGED && item->encodes && item->packed_bytes > 0;
-}
-
 static enum oz_status pack_rows(const struct loader *l, const struct oz_load_item *item,
-                                const struct oz_load_step *step, struct oz_error *err)
+                                const struct oz_load_step *slab, const struct oz_weight *view,
+                                struct oz_error *err)
 {
     struct oz_device alone = *l->args->dev;
     alone.pool = NULL; /* its threads are here already */
-    return alone.ops->pack_band(&alone, NULL, item->param, step->slice, step->first_row, step->rows,
-                                &l->view, err);
+    return alone.ops->pack_band(&alone, NULL, item->param, slab->slice, slab->first_row, slab->rows,
+                                view, err);
+}
+
+/* A worker's memory for a band. */
+struct desk {
+    uint8_t *raw, *planes, *piece, *lora;
+    float *f32;
+};
+
+static struct desk desk_of(const struct loader *l, const struct oz_load_item *item, int64_t rows,
+                           int32_t worker)
+{
+    struct oz_load_room room = oz_load_room_of(l->args, item, rows);
+    struct desk d = {.raw = l->staging + worker * l->schedule->worker_bytes};
+    d.f32 = (float *)(void *)(d.raw + room.raw);
+    d.planes = d.raw + room.raw + room.f32;
+    d.piece = d.planes + room.planes;
+    d.lora = d.piece + room.piece;
+    return d;
+}
+
+static enum oz_status read_rows(const struct loader *l, const struct oz_load_item *item,
+                                const struct oz_load_step *slab, const struct desk *d, uint8_t *raw,
+                                struct oz_error *err)
+{
+    if (slab->bytes == 0) {
+        return OZ_OK;
+    }
+    if (item->lora_rank > 0) {
+        return oz_load_read_merged(l->args, item, slab->slice, slab->first_row, slab->rows, raw,
+                                   d->piece, d->lora, err);
+    }
+    return oz_load_read_band(l->args->match->ckpt, item, slab->slice, slab->first_row, slab->rows,
+                             raw, d->piece, err);
+}
+
+/* Part of a band: to the weight's planes or the chunk's, or to planes on the desk and from there
+ * packed. */
+static enum oz_status encode_slab(const struct loader *l, const struct oz_load_item *item,
+                                  const struct oz_load_step *slab, const uint8_t *raw,
+                                  const struct desk *d, struct oz_error *err)
+{
+    bool observed = item->codec->observe_passes > 0;
+    struct oz_encode_state state = observed ? l->learnt : fresh_state(l, item, slab->pass);
+    struct oz_weight w = l->phase->kind == OZ_PHASE_STAGED ? l->view : item->weight;
+    if (!oz_load_packs_slabs(l->args, item)) {
+        return code_band(l, item, slab, raw, d->f32, &w, &state, err);
+    }
+    w = oz_load_stage_view(&item->weight, slab->slice, slab->first_row, slab->rows, d->planes);
+    if (observed) {
+        item->codec->begin(&w, slab->slice, &state);
+    }
+    OZ_TRY(code_band(l, item, slab, raw, d->f32, &w, &state, err));
+    return pack_rows(l, item, slab, &w, err);
+}
+
+static enum oz_status observe_slab(const struct loader *l, struct oz_load_item *item,
+                                   const struct oz_load_step *slab, const uint8_t *raw,
+                                   const struct desk *d, struct oz_encode_state *band,
+                                   struct oz_error *err)
+{
+    struct oz_encode_state state = fresh_state(l, item, slab->pass);
+    state.amax = slab->pass > 0 ? l->learnt.amax : 0; /* by the pass before */
+    OZ_TRY(code_band(l, item, slab, raw, d->f32, &item->weight, &state, err));
+    oz_encode_state_merge(band, &state);
+    return OZ_OK;
 }
 
 static enum oz_status run_step(struct loader *l, int64_t index, int32_t worker,
@@ -186,39 +246,30 @@ static enum oz_status run_step(struct loader *l, int64_t index, int32_t worker,
 {
     const struct oz_load_step *step = &l->schedule->steps[index];
     struct oz_load_item *item = &l->items->items[step->item];
-    struct oz_load_room room = oz_load_room_of(item, step->rows);
-    uint8_t *raw = l->staging + worker * l->schedule->worker_bytes;
-    float *f32 = (float *)(void *)(raw + room.raw);
-    uint8_t *piece = raw + room.raw + room.f32;
-    bool staged = l->phase->kind == OZ_PHASE_STAGED;
-    struct oz_weight *w = staged ? &l->view : &item->weight;
-    if (step->kept_at >= 0) {
-        raw = l->kept + step->kept_at;
-    } else if (!item->encodes) {
-        raw = plain_rows(w, step);
-    }
-    if (step->bytes > 0 && item->lora_rank > 0) {
-        OZ_TRY(oz_load_read_merged(l->args, item, step->slice, step->first_row, step->rows, raw,
-                                   piece, piece + room.piece, err));
-    } else if (step->bytes > 0) {
-        OZ_TRY(oz_load_read_band(l->args->match->ckpt, item, step->slice, step->first_row,
-                                 step->rows, raw, piece, err));
-    }
+    struct desk d = desk_of(l, item, step->rows, worker);
     if (!item->encodes) {
-        return OZ_OK;
+        struct oz_weight *w = l->phase->kind == OZ_PHASE_STAGED ? &l->view : &item->weight;
+        return read_rows(l, item, step, &d, plain_rows(w, step), err);
     }
-    if (l->phase->kind == OZ_PHASE_OBSERVE) {
-        struct oz_encode_state *state = &l->states[index - l->phase->first];
-        *state = fresh_state(l, item, step->pass);
-        state->amax = step->pass > 0 ? l->learnt.amax : 0; /* by the pass before */
-        return code_band(l, item, step, raw, f32, w, state, err);
+    int64_t rows = oz_load_slab_rows(item, step->rows);
+    for (int64_t r = 0; r < step->rows; r += rows) {
+        struct oz_load_step slab = *step;
+        slab.first_row += r;
+        slab.rows = step->rows - r < rows ? step->rows - r : rows;
+        uint8_t *raw =
+            step->kept_at < 0 ? d.raw : l->kept + step->kept_at + r * oz_load_staged_line(item);
+        OZ_TRY(read_rows(l, item, &slab, &d, raw, err));
+        if (l->phase->kind == OZ_PHASE_OBSERVE) {
+            struct oz_encode_state *band = &l->states[index - l->phase->first];
+            if (r == 0) {
+                *band = fresh_state(l, item, step->pass);
+            }
+            OZ_TRY(observe_slab(l, item, &slab, raw, &d, band, err));
+        } else {
+            OZ_TRY(encode_slab(l, item, &slab, raw, &d, err));
+        }
     }
-    struct oz_encode_state state = l->learnt;
-    if (item->codec->observe_passes == 0) {
-        state = fresh_state(l, item, step->pass);
-    }
-    OZ_TRY(code_band(l, item, step, raw, f32, w, &state, err));
-    return packs_in_step(l, item) ? pack_rows(l, item, step, err) : OZ_OK;
+    return OZ_OK;
 }
 
 /* ---- phases ---- */
@@ -281,7 +332,8 @@ static void begin_scope(struct loader *l)
     const struct oz_load_step *steps = l->schedule->steps + l->phase->first;
     for (int64_t i = 0; i < l->phase->count; i++) {
         struct oz_load_item *item = &l->items->items[steps[i].item];
-        if (i == 0 || steps[i].item != steps[i - 1].item) {
+        bool first = i == 0 || steps[i].item != steps[i - 1].item;
+        if (first && !oz_load_packs_slabs(l->args, item)) {
             item->codec->begin(&item->weight, steps[i].slice, &l->learnt);
         }
     }
@@ -312,7 +364,8 @@ static void open_chunk(struct loader *l)
     int64_t row0;
     int64_t rows;
     chunk_rows(l, &row0, &rows);
-    l->view = oz_load_stage_view(&item->weight, step->slice, row0, rows, l->kept);
+    l->view =
+        oz_load_stage_view(&item->weight, step->slice, row0, rows, l->kept + l->phase->chunk_at);
     if (item->encodes && item->codec->begin != NULL) {
         item->codec->begin(&l->view, step->slice, &l->learnt);
     }
@@ -345,9 +398,6 @@ static enum oz_status close_chunk(struct loader *l, struct oz_error *err)
     int64_t row0;
     int64_t rows;
     chunk_rows(l, &row0, &rows);
-    if (packs_in_step(l, item)) {
-        return OZ_OK;
-    }
     if (item->packed_bytes > 0) {
         return dev->ops->pack_band(dev, NULL, item->param, step->slice, row0, rows, &l->view, err);
     }
@@ -387,7 +437,7 @@ static enum oz_status prepare(struct loader *l, struct oz_error *err)
         OZ_TRY(oz_pool_create(&l->own_pool, s->workers, err));
         l->pool = l->own_pool;
     }
-    l->staging = oz_alloc_aligned((size_t)s->staging_bytes, OZ_LOAD_ALIGN);
+    l->staging = oz_alloc_large((size_t)s->staging_bytes, OZ_LOAD_ALIGN);
     l->states = oz_alloc_zero((size_t)s->band_states, sizeof *l->states);
     if (l->staging == NULL || l->states == NULL) {
         return OZ_FAIL(err, OZ_ERR_NOMEM,
