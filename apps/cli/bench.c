@@ -26,6 +26,8 @@ static enum oz_status check_kernels(const struct settings *s)
                           : strcmp(s->precision, "bf16") != 0 ? "precision"
                           : s->transformer != NULL            ? "transformer"
                           : s->loras.count > 0                ? "lora"
+                          : s->linear_backend != NULL         ? "linear-backend"
+                          : s->moe_backend != NULL            ? "moe-backend"
                                                               : NULL;
     if (foreign != NULL) {
         return cli_fail(OZ_ERR_ARG,

@@ -118,6 +118,12 @@ struct oz_engine_options {
     /* Members laid over the model's scheduler config: a JSON object, or the path of a file that holds
      * one. NULL or "": the model's own. */
     const char *scheduler_config;
+
+    /* Whose kernels multiply in linear layers: "auto" (NULL and "" too), "ref", "cpu", "cublaslt",
+     * "own", or a name of vLLM's that says the kind of product (docs/options/linear-backend.md). */
+    const char *linear_backend;
+    const char
+        *moe_backend; /* likewise in experts; an error where the model has none. NULL: auto */
 };
 
 OZ_API void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size);

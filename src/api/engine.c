@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/names.h"
+#include "dev/linear_backend.h"
 #include "pipe/find.h"
 #include "pipe/quantize.h"
 
@@ -147,9 +148,9 @@ static enum oz_status assign(struct oz_engine *e, const struct oz_engine_options
     return OZ_OK;
 }
 
-/* What pictures tell of adapters and the scheduler: names and scales, as they were given. */
+/* What pictures tell of adapters, the scheduler and whose kernels were asked for: as they were given. */
 static enum oz_status tell_additions(struct oz_engine *e, const struct oz_engine_options *o,
-                                     struct oz_error *err)
+                                     const struct oz_linear_backend *backend, struct oz_error *err)
 {
     struct oz_buf b;
     const struct oz_lora *l = e->pipeline->components[OZ_COMPONENT_TRANSFORMER].lora;
@@ -168,6 +169,10 @@ static enum oz_status tell_additions(struct oz_engine *e, const struct oz_engine
         oz_buf_puts(&b, ",\"scheduler_config\":");
         oz_buf_json(&b, o->scheduler_config);
     }
+    if (backend->meaning != NULL) {
+        oz_buf_puts(&b, ",\"linear_backend\":");
+        oz_buf_json(&b, backend->name);
+    }
     e->additions = b.bytes > 0 ? oz_buf_take(&b) : oz_strdup("");
     oz_buf_deinit(&b);
     return e->additions != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, "the pictures' metadata");
@@ -179,7 +184,9 @@ static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_opt
     char *path;
     const char *trace = getenv("OUNCE_TRACE");
     OZ_TRY(oz_pool_create(&e->pool, o->threads, err));
-    uint32_t flags = o->precision == OZ_PRECISION_F32 ? (uint32_t)OZ_DEVICE_F32 : 0;
+    uint32_t flags;
+    const struct oz_linear_backend *backend;
+    OZ_TRY(oz_api_device_flags(&flags, &backend, o, err));
     OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", flags, e->pool, err));
     OZ_TRY(oz_model_find(o->model, &path, err));
     const struct oz_pipeline_options how = {.max_header_bytes = o->max_header_bytes,
@@ -190,7 +197,8 @@ static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_opt
     enum oz_status status = oz_pipeline_open(&e->pipeline, path, &how, err);
     oz_free(path);
     OZ_TRY(status);
-    OZ_TRY(tell_additions(e, o, err));
+    OZ_TRY(oz_api_check_moe(e->pipeline, o, err));
+    OZ_TRY(tell_additions(e, o, backend, err));
     OZ_TRY(assign(e, o, request, err));
     OZ_TRY(oz_pipeline_load(e->pipeline, e->dev, o->progress, o->progress_ctx, err));
     if (trace != NULL && trace[0] != '\0') {

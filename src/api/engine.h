@@ -19,8 +19,9 @@ struct oz_engine {
     struct oz_trace *trace;
     int32_t max_batch;
     char quantization[64]; /* for metadata: the method, "config", or "" */
-    char *additions;       /* for metadata: ,"loras":..,"scheduler_config":..; "" without either */
-    uint64_t log_number;   /* of oz_log_set */
+    char *
+        additions; /* for metadata: ,"loras":..,"scheduler_config":..,"linear_backend":..; "" without any */
+    uint64_t log_number; /* of oz_log_set */
     oz_progress_fn progress;
     void *progress_ctx;
     pthread_mutex_t lock; /* of stats, which other threads may read */
@@ -56,6 +57,19 @@ struct oz_task;
 /* Request i of a caller's array of versioned structs, as it stands: nothing is resolved. */
 OZ_MUST_USE enum oz_status oz_api_read_task(const struct oz_image_request *requests, int32_t i,
                                             struct oz_task *task, struct oz_error *err);
+
+struct oz_linear_backend;
+
+/* Flags of oz_device_open that an engine's options ask for, and their linear backend. */
+OZ_MUST_USE enum oz_status oz_api_device_flags(uint32_t *flags,
+                                               const struct oz_linear_backend **backend,
+                                               const struct oz_engine_options *o,
+                                               struct oz_error *err);
+
+/* OZ_ERR_ARG: a backend for experts is asked for, and the model has none. */
+OZ_MUST_USE enum oz_status oz_api_check_moe(const struct oz_pipeline *p,
+                                            const struct oz_engine_options *o,
+                                            struct oz_error *err);
 
 /* Names in a file may hold control characters, which a terminal would obey: they become '?'. JSON
  * escapes them. */

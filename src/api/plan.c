@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "dev/linear_backend.h"
 #include "pipe/find.h"
 #include "pipe/quantize.h"
 #include "plan/describe.h"
@@ -24,6 +25,7 @@ struct job {
     const struct oz_plan_options *options;
     struct oz_pool *pool;
     struct oz_device *dev;
+    const struct oz_linear_backend *linear_backend;
     struct oz_task *tasks;
     int32_t task_count;
     char *path;
@@ -101,6 +103,7 @@ static enum oz_status plan_request(struct job *job, const struct oz_pipeline_opt
     enum oz_keep keep;
     OZ_TRY(oz_keep_parse(&keep, e->keep, err));
     OZ_TRY(oz_pipeline_open(&job->pipeline, job->path, how, err));
+    OZ_TRY(oz_api_check_moe(job->pipeline, e, err));
     OZ_TRY(oz_pipeline_assign(job->pipeline, job->dev, job->request, keep, e->allow_unmatched != 0,
                               err));
     const struct oz_plan_args args = {.pipeline = job->pipeline,
@@ -118,8 +121,9 @@ static enum oz_status make(struct job *job, struct oz_error *err)
     OZ_TRY(read_tasks(job, err));
     OZ_TRY(oz_api_read_request(&job->request, e, err));
     OZ_TRY(oz_pool_create(&job->pool, e->threads, err));
-    uint32_t flags = OZ_DEVICE_PLAN_ONLY;
-    flags |= e->precision == OZ_PRECISION_F32 ? (uint32_t)OZ_DEVICE_F32 : 0;
+    uint32_t flags;
+    OZ_TRY(oz_api_device_flags(&flags, &job->linear_backend, e, err));
+    flags |= OZ_DEVICE_PLAN_ONLY;
     OZ_TRY(oz_device_open(&job->dev, e->device != NULL ? e->device : "cpu", flags, job->pool, err));
     OZ_TRY(oz_model_find(e->model, &job->path, err));
     const struct oz_pipeline_options how = {.max_header_bytes = e->max_header_bytes,
@@ -127,7 +131,9 @@ static enum oz_status make(struct job *job, struct oz_error *err)
                                             .lora_count = e->lora_count,
                                             .transformer = e->transformer};
     if (job->options->fit_bytes == 0) {
-        return plan_request(job, &how, err);
+        OZ_TRY(plan_request(job, &how, err));
+        job->plan.linear_backend = job->linear_backend;
+        return OZ_OK;
     }
     const struct oz_plan_fit_args args = {.folder = job->path,
                                           .how = &how,
@@ -136,7 +142,9 @@ static enum oz_status make(struct job *job, struct oz_error *err)
                                           .task_count = job->task_count,
                                           .max_batch = e->max_batch,
                                           .limit = job->options->fit_bytes};
-    return oz_plan_make_fit(&job->plan, &job->fit, &job->pipeline, &job->request, &args, err);
+    OZ_TRY(oz_plan_make_fit(&job->plan, &job->fit, &job->pipeline, &job->request, &args, err));
+    job->plan.linear_backend = job->linear_backend;
+    return oz_api_check_moe(job->pipeline, e, err);
 }
 
 static enum oz_status print(const struct job *job, oz_write_fn write, void *ctx,

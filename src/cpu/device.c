@@ -216,6 +216,12 @@ enum oz_status oz_cpu_open(struct oz_device **out, uint32_t flags, struct oz_poo
 {
     *out = NULL;
     struct oz_cpuid id;
+    if (flags & (OZ_DEVICE_LINEAR_VENDOR | OZ_DEVICE_LINEAR_OWN)) {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "Linear backend \"%s\" is of CUDA devices; device cpu has \"auto\", \"cpu\" "
+                       "and \"ref\".",
+                       flags & OZ_DEVICE_LINEAR_VENDOR ? "cublaslt" : "own");
+    }
     struct oz_cpu *cpu = oz_alloc_zero(1, sizeof *cpu);
     if (cpu == NULL) {
         return OZ_FAIL_NOMEM(err, "the CPU device");
@@ -223,6 +229,7 @@ enum oz_status oz_cpu_open(struct oz_device **out, uint32_t flags, struct oz_poo
     oz_cpuid_read(&id);
     cpu->tiers = oz_tier_mask(&id);
     cpu->slow_bf16 = oz_tier_slow_bf16(&id);
+    cpu->linear_ref = (flags & OZ_DEVICE_LINEAR_REF) != 0;
     enum oz_status status = oz_cpu_choose(cpu, tier, forced, err);
     if (status != OZ_OK) {
         oz_free(cpu);

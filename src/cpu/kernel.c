@@ -187,6 +187,14 @@ enum oz_status oz_cpu_choose(struct oz_cpu *cpu, const char *wanted_tier, const 
                 bool asked = force || (wanted_tier != NULL &&
                                        strcmp(wanted_tier, oz_tier_name((*k)->tier)) == 0);
                 bool runs = (cpu->tiers & (1U << (*k)->tier)) != 0;
+                if (cpu->linear_ref && op == OZ_OP_LINEAR && (*k)->tier != OZ_TIER_SCALAR) {
+                    if (force) {
+                        return OZ_FAIL(err, OZ_ERR_ARG,
+                                       "OUNCE_FORCE names %s, but the linear backend is \"ref\".",
+                                       (*k)->name);
+                    }
+                    continue;
+                }
                 if (force && !runs) {
                     return OZ_FAIL(err, OZ_ERR_ARG,
                                    "OUNCE_FORCE: %s needs tier %s, which is not available here.",

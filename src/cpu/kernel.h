@@ -45,6 +45,7 @@ struct oz_cpu_encoder;
 /* The CPU device: what the backend adds to struct oz_device (its `impl`). */
 struct oz_cpu {
     struct oz_device dev;
+    bool linear_ref;    /* OZ_DEVICE_LINEAR_REF */
     bool slow_bf16;     /* oz_tier_slow_bf16: AVX512-BF16 kernels are taken only when asked for */
     uint32_t tiers;     /* mask, after OUNCE_CPU */
     uint32_t processor; /* mask, of all that this processor runs */

@@ -31,6 +31,12 @@ enum oz_device_flag {
     /* Plain weights are multiplied in f32, whatever they are stored in. Without it bf16 weights are
      * multiplied with bf16 activations where the device has kernels for that. */
     OZ_DEVICE_F32 = 2,
+    /* Whose kernels multiply in linear layers; none of these: the best of all. A device that has none
+     * of the kind refuses to open (OZ_ERR_ARG). */
+    OZ_DEVICE_LINEAR_REF = 4,     /* the scalar reference */
+    OZ_DEVICE_LINEAR_CPU = 8,     /* the processor's kernels */
+    OZ_DEVICE_LINEAR_VENDOR = 16, /* the vendor's library */
+    OZ_DEVICE_LINEAR_OWN = 32,    /* our own kernels of an accelerator */
 };
 
 /*

@@ -83,7 +83,9 @@ enum oz_status oz_device_open(struct oz_device **out, const char *name, uint32_t
                               struct oz_pool *pool, struct oz_error *err)
 {
     *out = NULL;
-    const uint32_t all = (uint32_t)OZ_DEVICE_PLAN_ONLY | (uint32_t)OZ_DEVICE_F32;
+    const uint32_t all = (uint32_t)OZ_DEVICE_PLAN_ONLY | (uint32_t)OZ_DEVICE_F32 |
+                         (uint32_t)OZ_DEVICE_LINEAR_REF | (uint32_t)OZ_DEVICE_LINEAR_CPU |
+                         (uint32_t)OZ_DEVICE_LINEAR_VENDOR | (uint32_t)OZ_DEVICE_LINEAR_OWN;
     if ((flags & ~all) != 0) {
         return OZ_FAIL(err, OZ_ERR_ARG, "Device \"%s\": unknown flags 0x%x.", name,
                        (unsigned)(flags & ~all));

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "dev/linear_backend.h"
 #include "quant/config.h"
 
 #define NAME_WIDTH 52
@@ -292,6 +293,10 @@ void oz_plan_print(const struct oz_plan *p, const struct oz_plan_fit *fit, bool 
     const struct oz_pipeline *m = p->pipeline;
     oz_buf_printf(b, "%s: %s in %s, on %s (%s), %d thread%s\n", m->name, m->class_name, m->path,
                   p->dev->name, p->dev->tier, (int)p->threads, p->threads == 1 ? "" : "s");
+    if (p->linear_backend != NULL && p->linear_backend->meaning != NULL) {
+        oz_buf_printf(b, "linear backend %s: %s.\n", p->linear_backend->name,
+                      p->linear_backend->meaning);
+    }
     for (int32_t i = 0; p->request != NULL && i < p->request->note_count; i++) {
         oz_buf_printf(b, "warning: %s %s.\n", p->request->notes[i].what, p->request->notes[i].why);
     }

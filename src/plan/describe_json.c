@@ -1,6 +1,7 @@
 /* A plan as one JSON document. */
 #include <inttypes.h>
 
+#include "dev/linear_backend.h"
 #include "plan/describe.h"
 #include "quant/config.h"
 
@@ -214,6 +215,11 @@ void oz_plan_json(const struct oz_plan *p, const struct oz_plan_fit *fit, struct
     member(b, "device", p->dev->name);
     member(b, "tier", p->dev->tier);
     number(b, "threads", p->threads);
+    const struct oz_linear_backend *backend = p->linear_backend;
+    member(b, "linear_backend", backend != NULL ? backend->name : "auto");
+    if (backend != NULL && backend->meaning != NULL) {
+        member(b, "linear_backend_means", backend->meaning);
+    }
     number(b, "max_batch", p->max_batch);
     put_notes(b, p->request != NULL ? p->request->notes : NULL,
               p->request != NULL ? p->request->note_count : 0);

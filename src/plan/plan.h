@@ -77,9 +77,10 @@ struct oz_plan_memory {
 };
 
 struct oz_plan {
-    const struct oz_pipeline *pipeline; /* borrowed, as all strings are from it */
-    const struct oz_device *dev;        /* borrowed */
-    const struct oz_request *request;   /* borrowed; NULL: none */
+    const struct oz_pipeline *pipeline;             /* borrowed, as all strings are from it */
+    const struct oz_device *dev;                    /* borrowed */
+    const struct oz_request *request;               /* borrowed; NULL: none */
+    const struct oz_linear_backend *linear_backend; /* borrowed; NULL: auto */
     int32_t threads, max_batch;
     struct oz_plan_layer *layers; /* component by component, in the order of the parameters */
     int32_t count;

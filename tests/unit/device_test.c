@@ -6,6 +6,7 @@
 #include "cpu/kernel.h"
 #include "dev/act_spec.h"
 #include "dev/device.h"
+#include "dev/linear_backend.h"
 #include "dev/ops.h"
 
 static struct oz_error err;
@@ -45,7 +46,62 @@ static void wrong_names(void **state)
     fails("cpu:0x", 0, OZ_ERR_ARG, "a number from 0");
     fails("cpu:99999999999999999999", 0, OZ_ERR_ARG, "a number from 0");
     fails("cpu:1", 0, OZ_ERR_DEVICE, "cpu:1 does not exist");
-    fails("cpu", 8, OZ_ERR_ARG, "unknown flags 0x8");
+    fails("cpu", 64, OZ_ERR_ARG, "unknown flags 0x40");
+    fails("cpu", OZ_DEVICE_LINEAR_VENDOR, OZ_ERR_ARG, "\"cublaslt\" is of CUDA devices");
+    fails("cpu", OZ_DEVICE_LINEAR_OWN, OZ_ERR_ARG, "\"own\" is of CUDA devices");
+}
+
+/* Names of linear backends: case, dashes, families; what is unknown is refused with the list. */
+static void linear_backends(void **state)
+{
+    static const struct {
+        const char *asked, *name;
+        uint32_t flags;
+        bool weight_only;
+    } cases[] = {{NULL, "auto", 0, false},
+                 {"", "auto", 0, false},
+                 {"Auto", "auto", 0, false},
+                 {"ref", "ref", OZ_DEVICE_LINEAR_REF, false},
+                 {"CPU", "cpu", OZ_DEVICE_LINEAR_CPU, false},
+                 {"cuBLASLt", "cublaslt", OZ_DEVICE_LINEAR_VENDOR, false},
+                 {"own", "own", OZ_DEVICE_LINEAR_OWN, false},
+                 {"cutlass", "cutlass", 0, false},
+                 {"FlashInfer-TRTLLM", "flashinfer", 0, false},
+                 {"flashinfer", "flashinfer", 0, false},
+                 {"marlin", "marlin", 0, true},
+                 {"xpu-woq", "xpu_woq", 0, true}};
+    static const char *const wrong[] = {"triton", "flashinfer_", "flashinferx",
+                                        "aut",    "auto ",       "-"};
+    const struct oz_linear_backend *b;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(oz_linear_backend_find(&b, cases[i].asked, "--x", &err), OZ_OK);
+        assert_string_equal(b->name, cases[i].name);
+        assert_int_equal(b->flags, cases[i].flags);
+        assert_int_equal(b->weight_only, cases[i].weight_only);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(oz_linear_backend_find(&b, wrong[i], "--x", &err), OZ_ERR_ARG);
+        assert_non_null(strstr(err.message, "there are auto, ref, cpu, cublaslt, own, "));
+    }
+}
+
+/* With "ref" the scalar kernel is the only one for linear layers, and nothing can force another. */
+static void linear_ref(void **state)
+{
+    struct oz_device *dev;
+    assert_int_equal(oz_cpu_open(&dev, OZ_DEVICE_LINEAR_REF, NULL, NULL, NULL, &err), OZ_OK);
+    const struct oz_cpu_kernel *const *k = oz_cpu_of(dev)->usable[OZ_OP_LINEAR];
+    assert_non_null(*k);
+    for (; *k != NULL; k++) {
+        assert_int_equal((*k)->tier, OZ_TIER_SCALAR);
+    }
+    oz_device_close(&dev);
+    const char *fast = oz_cpu_kernels(OZ_OP_LINEAR)[0]->name;
+    if (oz_cpu_kernels(OZ_OP_LINEAR)[0]->tier != OZ_TIER_SCALAR) {
+        assert_int_equal(oz_cpu_open(&dev, OZ_DEVICE_LINEAR_REF, NULL, NULL, fast, &err),
+                         OZ_ERR_ARG);
+        assert_non_null(strstr(err.message, "the linear backend is \"ref\""));
+    }
 }
 
 static void memory(void **state)
@@ -194,8 +250,10 @@ static void act_support(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),       cmocka_unit_test(wrong_names), cmocka_unit_test(memory),
-        cmocka_unit_test(transfers),   cmocka_unit_test(plan_only),   cmocka_unit_test(plan_param),
+        cmocka_unit_test(names),           cmocka_unit_test(wrong_names),
+        cmocka_unit_test(linear_backends), cmocka_unit_test(linear_ref),
+        cmocka_unit_test(memory),          cmocka_unit_test(transfers),
+        cmocka_unit_test(plan_only),       cmocka_unit_test(plan_param),
         cmocka_unit_test(act_support),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,5 +53,25 @@ expect 'a wrong request' 2 '' '*ignored_layers entry "img_mlpp" matches no layer
 expect 'unmatched is allowed' 0 '*warning: ignored_layers entry "img_mlpp": matches no layer*' '' \
     plan -q fp8 --ignored-layers img_mlpp --allow-unmatched
 expect 'a dotted key' 0 '*activations mxfp8*' '' plan -q mxfp4 --quantization-config.activation mxfp8
+
+# Whose kernels multiply.
+expect 'auto' 0 '*all components*' '' plan --linear-backend auto
+ok 'of which nothing is said' sh -c '! grep -q "linear backend" "$1"' sh "$logs/out"
+expect 'the reference' 0 '*linear backend ref: the scalar reference.*oz_linear_f32_any_f32__scalar*' '' plan --linear-backend ref
+expect 'the processor' 0 "*linear backend cpu: the processor's kernels.*" '' plan --linear-backend CPU
+expect 'weight-only' 0 '*linear backend marlin: weight-only products*Quantized 72 layers*' '' plan -q fp8 --linear-backend marlin
+ok 'activations stay' sh -c '! grep -q "activations fp8" "$1"' sh "$logs/out"
+expect 'native' 0 '*linear backend flashinfer: *activations fp8_per_token*' '' plan -q fp8 --linear-backend flashinfer-cutlass
+expect 'weight-only of nothing' 2 '' '*--linear-backend xpu_woq means weight-only products*nothing is to be quantized*' plan --linear-backend xpu-woq
+expect 'weight-only and activations' 2 '' '*--linear-backend marlin means*the request says linear.activation=mxfp8*' \
+    plan -q mxfp8 --linear-backend marlin --quantization-config.linear.activation mxfp8
+expect 'of a card' 2 '' '*"cublaslt" is of CUDA devices*"auto", "cpu" and "ref"*' plan --linear-backend cublaslt
+expect 'unknown backend' 2 '' '*--linear-backend marlinn is not known (did you mean marlin?); there are auto, ref, *' plan --linear-backend marlinn
+expect 'no experts' 2 '' '*--moe-backend ref: emoji has no experts*' plan --moe-backend ref
+expect 'unknown experts' 2 '' '*--moe-backend triton is not known*' plan --moe-backend triton
+"$program" plan --json -q int8 --linear-backend torch >backend.json
+ok 'JSON of a backend' json_ok backend.json
+ok 'its meaning' grep -q '"linear_backend":"torch","linear_backend_means":"products' backend.json
+
 expect 'a wrong size' 2 '' '*multiple of 16*' plan --width 100
 expect 'no such model' 8 '' 'ounce: *no-such-model*' plan ./no-such-model

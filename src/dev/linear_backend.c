@@ -1,0 +1,82 @@
+#include "dev/linear_backend.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/names.h"
+#include "dev/device.h"
+
+#define NATIVE "products with activations as the scheme quantizes them (W8A8, W4A4 ...)"
+#define WEIGHT_ONLY "weight-only products (linear.activation none)"
+
+/* vLLM's names are those of its kernel libraries; what they share is the kind of product. */
+static const struct oz_linear_backend rows[] = {
+    {.name = "auto"},
+    {.name = "ref", .flags = OZ_DEVICE_LINEAR_REF, .meaning = "the scalar reference"},
+    {.name = "cpu", .flags = OZ_DEVICE_LINEAR_CPU, .meaning = "the processor's kernels"},
+    {.name = "cublaslt", .flags = OZ_DEVICE_LINEAR_VENDOR, .meaning = "cuBLASLt"},
+    {.name = "own", .flags = OZ_DEVICE_LINEAR_OWN, .meaning = "our own kernels of the card"},
+    {.name = "cutlass", .meaning = NATIVE},
+    {.name = "torch", .meaning = NATIVE},
+    {.name = "flashinfer", .meaning = NATIVE},
+    {.name = "marlin", .weight_only = true, .meaning = WEIGHT_ONLY},
+    {.name = "xpu_woq", .weight_only = true, .meaning = WEIGHT_ONLY},
+};
+
+#define ROWS (sizeof rows / sizeof *rows)
+
+static bool same(const char *a, const char *b)
+{
+    for (; *a != '\0' && *b != '\0'; a++, b++) {
+        char x = *a == '-' ? '_' : (char)tolower((unsigned char)*a);
+        if (x != *b) {
+            return false;
+        }
+    }
+    return *a == *b;
+}
+
+/* flashinfer_cutlass and its like are chosen among by the library's version, not by what they do. */
+static bool is_flashinfer(const char *name)
+{
+    char head[] = "flashinfer_";
+    size_t n = strlen(head);
+    if (strlen(name) <= n) {
+        return false;
+    }
+    memcpy(head, name, n);
+    return same(head, "flashinfer_");
+}
+
+enum oz_status oz_linear_backend_find(const struct oz_linear_backend **out, const char *name,
+                                      const char *option, struct oz_error *err)
+{
+    const char *names[ROWS];
+    *out = &rows[0];
+    if (name == NULL || name[0] == '\0') {
+        return OZ_OK;
+    }
+    for (size_t i = 0; i < ROWS; i++) {
+        names[i] = rows[i].name;
+        if (same(name, rows[i].name) ||
+            (strcmp(rows[i].name, "flashinfer") == 0 && is_flashinfer(name))) {
+            *out = &rows[i];
+            return OZ_OK;
+        }
+    }
+    struct oz_buf list;
+    oz_buf_init(&list, 1024);
+    for (size_t i = 0; i < ROWS; i++) {
+        oz_buf_printf(&list, "%s%s", i > 0 ? ", " : "", names[i]);
+    }
+    const char *near = oz_names_nearest(name, names, ROWS);
+    enum oz_status status =
+        OZ_FAIL(err, OZ_ERR_ARG, "%s %.100s is not known%s%s%s; there are %s.", option, name,
+                near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                near != NULL ? "?)" : "", oz_buf_text(&list));
+    oz_buf_deinit(&list);
+    return status;
+}
