@@ -150,7 +150,7 @@ static const char *decline_panels(struct oz_device *dev, const struct oz_cpu_ker
 {
     struct oz_qlayout l;
     if (!oz_qlayout_of(&param->weight, &l)) {
-        return "it does not know such codes";
+        return oz_qlayout_reject(&param->weight);
     }
     const char *reason = decline_mode(dev, k, param, request->mode, &l);
     return reason != NULL                ? reason

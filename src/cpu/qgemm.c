@@ -81,6 +81,9 @@ const char *oz_qgemm_decline(const struct oz_qgemm_kernel *k, const struct oz_ac
     if (reason != NULL) {
         return reason;
     }
+    if (oz_qcode_has_book(l->code) && !k->books) {
+        return "it decodes no codes by tables";
+    }
     if (x->rotate_cols != 0 || x->low_rank_a != NULL || oz_ref_act_problem(x) != NULL) {
         return "its rows have scales or transforms that it does not know";
     }
@@ -114,7 +117,7 @@ struct layout {
 
 struct product {
     const struct oz_qgemm_kernel *kernel;
-    struct oz_qlayout weight;
+    struct oz_qlayout weight, up; /* alike, but for their tables */
     const uint8_t *packed, *packed_up;
     bool has_up;
     const struct oz_act *x;
@@ -267,26 +270,33 @@ static const uint8_t *codes_at(const struct product *p, const uint8_t *panel, in
     return panel + p->weight.codes + (size_t)(k0 * OZ_Q_NR * p->weight.code_bits / 8);
 }
 
+/* The second weight's table may be another. */
+static const struct oz_qlayout *layout_of(const struct product *p, const uint8_t *packed)
+{
+    return packed == p->packed ? &p->weight : &p->up;
+}
+
 /* All rows of a task by one panel's block. `next` is what comes after it, of the same size, or NULL. */
-static void multiply(const struct product *p, const struct task *t, const struct oz_qblock *block,
-                     int64_t k0, const uint8_t *panel, const uint8_t *next, float *sums)
+static void multiply(const struct product *p, const struct task *t, const struct oz_qlayout *weight,
+                     const struct oz_qblock *block, int64_t k0, const uint8_t *panel,
+                     const uint8_t *next, float *sums)
 {
     const struct oz_qgemm_kernel *k = p->kernel;
     const struct layout *l = &p->l;
     const uint8_t *codes = codes_at(p, panel, k0);
     const void *b = codes;
     struct oz_qblock q = *block;
-    if (p->weight.group > 0) {
+    q.values = weight->values;
+    if (weight->group > 0) {
         q.w_scales = floats(t, l->w_scales);
-        k->scales(&p->weight, panel, k0 / p->weight.group, q.k / p->weight.group,
-                  floats(t, l->w_scales));
+        k->scales(weight, panel, k0 / weight->group, q.k / weight->group, floats(t, l->w_scales));
     }
     int64_t most = l->few ? k->few : q.group > 0 ? k->group_mr : k->mr;
     if (!l->few && k->decode != NULL) {
-        k->decode(&p->weight, q.w_scales, codes, q.k, t->room + l->block);
+        k->decode(weight, q.w_scales, codes, q.k, t->room + l->block);
         b = t->room + l->block;
     }
-    int64_t bytes = q.k * OZ_Q_NR * p->weight.code_bits / 8;
+    int64_t bytes = q.k * OZ_Q_NR * weight->code_bits / 8;
     int64_t step = oz_gemm_pad(bytes / ceil_div(t->rows, most), LINE_BYTES);
     int64_t asked = 0;
     for (int64_t r = 0; r < t->rows; r += most) {
@@ -300,7 +310,7 @@ static void multiply(const struct product *p, const struct task *t, const struct
         q.a_offsets = block->a_offsets != NULL ? block->a_offsets + r * l->scale_ld : NULL;
         q.c = sums + r * OZ_Q_NR;
         if (l->few) {
-            k->run_few(rows, &q, p->weight.code, codes);
+            k->run_few(rows, &q, weight->code, codes);
         } else {
             k->run(rows, &q, b);
         }
@@ -321,7 +331,7 @@ static void multiply_panels(const struct product *p, const struct task *t,
         const uint8_t *next = panel + 1 < t->last && !p->l.few
                                   ? codes_at(p, panel_at(p, packed, panel + 1), k0)
                                   : NULL;
-        multiply(p, t, b, k0, panel_at(p, packed, panel), next,
+        multiply(p, t, layout_of(p, packed), b, k0, panel_at(p, packed, panel), next,
                  sums + (panel - t->first) * p->l.task_rows * OZ_Q_NR);
     }
 }
@@ -454,6 +464,13 @@ enum oz_status oz_qgemm_linear(const struct oz_op_ctx *ctx, const struct oz_line
     OZ_TRY(oz_ref_check_smooth("linear", &a->x->spec, &a->w->w));
     OZ_TRY(oz_ref_check_smooth("linear", &a->x->spec, a->up != NULL ? &a->up->w : NULL));
     p.packed_up = a->up != NULL ? a->up->w.packed : NULL;
+    p.up = p.weight;
+    if (oz_qcode_has_book(p.weight.code)) {
+        size_t book = p.weight.book;
+        p.weight.values = (const struct oz_qbook *)(const void *)(p.packed + book);
+        p.up.values =
+            a->up != NULL ? (const struct oz_qbook *)(const void *)(p.packed_up + book) : NULL;
+    }
     p.epilogue = oz_gemm_linear_epilogue(a);
     p.scratch = ctx->scratch;
     if (p.m > 0) {

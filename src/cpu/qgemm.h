@@ -5,7 +5,8 @@
  * What is summed. For s8 rows by s8 weights with a scale each: integers, exactly, and then
  * y = x_scale[row] (w_scale[feature] f32(sum)), as the reference. Else: within each group of K that
  * shares scales, codes are multiplied (exact operands: bf16 in pairs as VDPBF16PS adds them, or
- * doubled e2m1 as integers), and then sum = fma(partial x_scale, w_scale, sum), groups in the order
+ * doubled e2m1 as integers; values of tables, nf4 and fp4, are rounded to bf16 where bf16 is multiplied, as
+ * plain rows are), and then sum = fma(partial x_scale, w_scale, sum), groups in the order
  * of K; without groups there is one partial sum, K from first to last; what spans the whole row or
  * column comes at the end. Kernels in f32 (OZ_QROWS_F32) scale operands of groups before they multiply, as
  * the reference does. So an element's bytes depend on its row and its weight column alone.
@@ -16,6 +17,7 @@
  *   s32 [32]                   OZ_QCODE_S8: sums of the column's codes
  *   scales [groups][32]        e8m0, e4m3 or f32; f32 [groups] where the panel shares them
  *   f32 [cols / 512][32]       second level of the dual scale
+ *   struct oz_qbook            OZ_QCODE_NF4, OZ_QCODE_FP4: values of the codes
  *   codes                      K padded with zero codes to `depth`
  * Order of codes: OZ_QCODE_E4M3 in steps of two of K: 64 bytes, of which the 16-byte lane L holds
  * features 4 L .. 4 L + 3, then 16 + 4 L .. 16 + 4 L + 3, two neighbours of K each. OZ_QCODE_S8 in steps
@@ -32,6 +34,13 @@
 
 enum oz_qcode { OZ_QCODE_E4M3, OZ_QCODE_S8, OZ_QCODE_E2M1, OZ_QCODE_NF4, OZ_QCODE_FP4 };
 
+/* Values of a table's codes, and the same rounded to bf16 for kernels that multiply bf16, twice: what
+ * looks them up in half words has a fifth bit. */
+struct oz_qbook {
+    float f32[16];
+    uint16_t bf16[32];
+};
+
 /* How a weight is packed: from its codec, the planes' dtypes and its shape; never from data. */
 struct oz_qlayout {
     enum oz_qcode code;
@@ -42,11 +51,20 @@ struct oz_qlayout {
     bool shared_scale; /* one for a panel and group */
     bool dual;         /* f32 for each 512 of K under the groups */
     int64_t rows, cols, depth;
-    size_t sums, scales, scales2, codes, panel_bytes; /* parts of a panel */
+    size_t sums, scales, scales2, book, codes, panel_bytes; /* parts of a panel */
+    const struct oz_qbook *values; /* of a packed weight: its table, where its code has one */
 };
+
+static inline bool oz_qcode_has_book(enum oz_qcode code)
+{
+    return code == OZ_QCODE_NF4 || code == OZ_QCODE_FP4;
+}
 
 /* False: it is not packed so. The weight's codec and its present planes' dtypes are read. */
 bool oz_qlayout_of(const struct oz_weight *w, struct oz_qlayout *l);
+
+/* Why a weight is not packed so, as a phrase, or NULL. */
+const char *oz_qlayout_reject(const struct oz_weight *w);
 
 /* Of all panels; SIZE_MAX when it overflows. */
 size_t oz_qlayout_bytes(const struct oz_qlayout *l);
@@ -75,9 +93,10 @@ struct oz_qblock {
     const int32_t
         *a_offsets; /* [rows][k / group]; DOUBLE: -12 times the sum of the group's codes */
     int64_t scale_ld;
-    const float *w_scales; /* [k / group][32]; NULL: ones */
-    float *c;              /* [rows][32], or s32 for U8 */
-    bool first;            /* c is written, not added to */
+    const float *w_scales;         /* [k / group][32]; NULL: ones */
+    const struct oz_qbook *values; /* as the layout's */
+    float *c;                      /* [rows][32], or s32 for U8 */
+    bool first;                    /* c is written, not added to */
 };
 
 struct oz_qgemm_kernel {
@@ -87,6 +106,7 @@ struct oz_qgemm_kernel {
     int32_t row_block; /* rows of a task, at most; a multiple of mr and group_mr */
     enum oz_qrows rows;
     int32_t step_bytes; /* of a decoded step of four of K: 32 features */
+    bool books;         /* it decodes codes by tables, too */
     /* Codes of a block to the form of `run`; with F32 rows times their scales [k / group][32] (NULL:
      * none). NULL: they are in it. */
     void (*decode)(const struct oz_qlayout *l, const float *scales, const uint8_t *codes, int64_t k,

@@ -4,6 +4,8 @@
 
 #include "base/pool.h"
 #include "cpu/qgemm.h"
+#include "num/bnb.h"
+#include "num/float.h"
 #include "num/plane.h"
 
 #define LINE 64
@@ -35,7 +37,9 @@ static bool code_of(const struct oz_weight *w, struct oz_qlayout *l)
         {"fp8_block", OZ_QCODE_E4M3, 8},       {"int8_channel", OZ_QCODE_S8, 8},
         {"int8_channel_bf16", OZ_QCODE_S8, 8}, {"mxfp8", OZ_QCODE_E4M3, 8},
         {"mxfp4", OZ_QCODE_E2M1, 4},           {"mxfp4_dualscale", OZ_QCODE_E2M1, 4},
-        {"nvfp4", OZ_QCODE_E2M1, 4},
+        {"nvfp4", OZ_QCODE_E2M1, 4},           {"nf4", OZ_QCODE_NF4, 4},
+        {"nf4_nested", OZ_QCODE_NF4, 4},       {"fp4_bnb", OZ_QCODE_FP4, 4},
+        {"fp4_bnb_nested", OZ_QCODE_FP4, 4},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(w->codec->name, known[i].codec) == 0) {
@@ -47,6 +51,15 @@ static bool code_of(const struct oz_weight *w, struct oz_qlayout *l)
     return false;
 }
 
+/* Why blocks that are counted through all rows are not groups of one row each, or NULL. 64 and 128 divide
+ * the blocks of K of every kernel. */
+static const char *reject_flat(const struct oz_weight *w)
+{
+    return w->group_cols != 64 && w->group_cols != 128 ? "its blocks are neither of 64 nor of 128"
+           : w->cols % w->group_cols != 0              ? "its blocks run on from row to row"
+                                                       : NULL;
+}
+
 /* What the scales' plane says: groups of K, of one row or of more than a panel has; or the column. */
 static bool groups_from(const struct oz_weight *w, struct oz_qlayout *l)
 {
@@ -56,6 +69,11 @@ static bool groups_from(const struct oz_weight *w, struct oz_qlayout *l)
     if (s == NULL ||
         w->planes[OZ_PLANE_CODES].dtype != oz_codec_plane(w->codec, OZ_PLANE_CODES)->dtype) {
         return false;
+    }
+    if (s->flat_cells != 0) { /* absmax, un-nested */
+        l->scale = OZ_DTYPE_F32;
+        l->group = w->group_cols;
+        return reject_flat(w) == NULL;
     }
     l->scale = dtype == OZ_DTYPE_F8_E8M0 || dtype == OZ_DTYPE_F8_E4M3 ? dtype : OZ_DTYPE_F32;
     if (s->cell_cols == OZ_CELL_ALL) {
@@ -87,15 +105,27 @@ bool oz_qlayout_of(const struct oz_weight *w, struct oz_qlayout *l)
     size_t total = 0;
     size_t scale = l->scale == OZ_DTYPE_F32 ? sizeof(float) : 1;
     size_t groups = (size_t)groups_of(l);
-    l->column_scales = l->group == 0 || (second_level(w) && !l->dual);
+    l->column_scales =
+        l->group == 0 || (second_level(w) && !l->dual && !oz_qcode_has_book(l->code));
     part(&total, l->column_scales ? OZ_Q_NR * sizeof(float) : 0);
     l->sums = part(&total, l->code == OZ_QCODE_S8 ? OZ_Q_NR * sizeof(int32_t) : 0);
     l->scales = part(&total, groups * scale * (l->shared_scale ? 1 : OZ_Q_NR));
     l->scales2 = part(
         &total, l->dual ? (size_t)oz_gemm_pad(l->depth, DUAL) / DUAL * OZ_Q_NR * sizeof(float) : 0);
+    l->book = part(&total, oz_qcode_has_book(l->code) ? sizeof(struct oz_qbook) : 0);
     l->codes = part(&total, (size_t)l->depth * OZ_Q_NR * (size_t)l->code_bits / 8);
     l->panel_bytes = total;
     return true;
+}
+
+const char *oz_qlayout_reject(const struct oz_weight *w)
+{
+    struct oz_qlayout l;
+    if (oz_qlayout_of(w, &l)) {
+        return NULL;
+    }
+    const char *flat = w->codec != NULL && oz_bnb_is(w->codec) ? reject_flat(w) : NULL;
+    return flat != NULL ? flat : "it does not know such codes";
 }
 
 size_t oz_qlayout_bytes(const struct oz_qlayout *l)
@@ -315,6 +345,24 @@ static float column_scale(const struct pack *p, int64_t row)
     return scale_of(p, p->l->group == 0 ? OZ_PLANE_SCALES : OZ_PLANE_SCALES2, row, 0);
 }
 
+/* absmax of the groups of each row, and the values of the codes. */
+static void pack_flat(const struct pack *p, int64_t row0, uint8_t *panel)
+{
+    const struct oz_qlayout *l = p->l;
+    int64_t groups = l->cols / l->group;
+    float *absmax = (float *)(void *)(panel + l->scales);
+    struct oz_qbook *book = (struct oz_qbook *)(void *)(panel + l->book);
+    for (int64_t f = 0; f < oz_min_count(OZ_Q_NR, p->row0 + p->rows - row0); f++) {
+        for (int64_t g = 0; g < groups; g++) {
+            absmax[g * OZ_Q_NR + f] = oz_bnb_absmax(p->w, 0, (row0 + f) * groups + g);
+        }
+    }
+    oz_bnb_values(p->w, 0, book->f32);
+    for (int i = 0; i < 32; i++) {
+        book->bf16[i] = oz_f32_to_bf16(book->f32[i % 16]);
+    }
+}
+
 /* Groups behind the weight's end repeat nothing: their scales are zero, and their codes too. */
 static void pack_scales(const struct pack *p, int64_t row0, uint8_t *panel)
 {
@@ -357,7 +405,9 @@ static void pack_panels(void *ctx, int64_t begin, int64_t end, int32_t thread)
              f++) {
             column[f] = column_scale(p, row0 + f);
         }
-        if (l->group > 0) {
+        if (oz_qcode_has_book(l->code)) {
+            pack_flat(p, row0, panel);
+        } else if (l->group > 0) {
             pack_scales(p, row0, panel);
         }
         pack_codes(p, row0, panel);

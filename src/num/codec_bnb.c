@@ -6,7 +6,7 @@
  * codes; SCALES2 nested; OFFSETS the offset; CODEBOOK and CODEBOOK2 a file's own tables, the
  * standard ones where absent. Codes are canonical here: element 0 of a row in the low nibble.
  */
-#include "num/codebook.h"
+#include "num/bnb.h"
 #include "num/codec_list.h"
 #include "num/group.h"
 #include "num/plane.h"
@@ -19,10 +19,16 @@ static bool is_nested(const struct oz_weight *w)
     return w->planes[OZ_PLANE_SCALES2].present;
 }
 
-static const struct oz_codebook *standard_book(const struct oz_weight *w)
+bool oz_bnb_is(const struct oz_codec *codec)
 {
-    return w->codec == &oz_codec_nf4 || w->codec == &oz_codec_nf4_nested ? &oz_codebook_nf4
-                                                                         : &oz_codebook_fp4_bnb;
+    return codec == &oz_codec_nf4 || codec == &oz_codec_nf4_nested || codec == &oz_codec_fp4_bnb ||
+           codec == &oz_codec_fp4_bnb_nested;
+}
+
+const struct oz_codebook *oz_bnb_book(const struct oz_codec *codec)
+{
+    return codec == &oz_codec_nf4 || codec == &oz_codec_nf4_nested ? &oz_codebook_nf4
+                                                                   : &oz_codebook_fp4_bnb;
 }
 
 /* ---- decode ---- */
@@ -36,7 +42,7 @@ static float table_value(const struct oz_weight *w, enum oz_plane plane, int64_t
     return oz_plane_get(w->planes[plane].dtype, oz_plane_row(w, plane, slice, 0), code);
 }
 
-static float block_absmax(const struct oz_weight *w, int64_t slice, int64_t block)
+float oz_bnb_absmax(const struct oz_weight *w, int64_t slice, int64_t block)
 {
     const uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, 0);
     if (!is_nested(w)) {
@@ -48,20 +54,25 @@ static float block_absmax(const struct oz_weight *w, int64_t slice, int64_t bloc
     return absmax + oz_plane_get(OZ_DTYPE_F32, oz_plane_row(w, OZ_PLANE_OFFSETS, slice, 0), 0);
 }
 
+void oz_bnb_values(const struct oz_weight *w, int64_t slice, float values[16])
+{
+    for (uint8_t i = 0; i < 16; i++) {
+        values[i] = table_value(w, OZ_PLANE_CODEBOOK, slice, oz_bnb_book(w->codec), i);
+    }
+}
+
 static void decode(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
                    int64_t count, float *dst)
 {
     assert(row >= 0 && row < w->rows && col >= 0 && count <= w->cols - col);
     const uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
     float values[16];
-    for (uint8_t i = 0; i < 16; i++) {
-        values[i] = table_value(w, OZ_PLANE_CODEBOOK, slice, standard_book(w), i);
-    }
+    oz_bnb_values(w, slice, values);
     int64_t done = 0;
     while (done < count) {
         int64_t flat = row * w->cols + col + done;
         int64_t end = oz_min_count(count, done + w->group_cols - flat % w->group_cols);
-        float absmax = block_absmax(w, slice, flat / w->group_cols);
+        float absmax = oz_bnb_absmax(w, slice, flat / w->group_cols);
         for (; done < end; done++) {
             dst[done] = values[oz_nibble_get(codes, col + done)] * absmax;
         }
@@ -110,7 +121,7 @@ static float absmax_of(const struct oz_weight *w, struct block b, const float *s
 static void put_codes(struct oz_weight *w, int64_t slice, int64_t row0, struct block b,
                       const float *src, int64_t stride, float absmax)
 {
-    const struct oz_codebook *book = standard_book(w);
+    const struct oz_codebook *book = oz_bnb_book(w->codec);
     float inverse = 1.0F / (absmax > MIN_ABSMAX ? absmax : MIN_ABSMAX);
     struct block run;
     while (next_run(w, &b, &run)) {

@@ -199,10 +199,15 @@ static uint8_t ceil_power(float t)
     return (uint8_t)(code > 254 ? 254 : code);
 }
 
+uint8_t oz_dual_group_scale(float amax, float dual)
+{
+    return ceil_power(amax / OZ_E2M1_MAX / dual);
+}
+
 uint8_t oz_dual_encode(const float *x, int64_t n, float dual, uint8_t *codes)
 {
     bool bad = false;
-    uint8_t scale = ceil_power(oz_group_amax(x, n, &bad) / OZ_E2M1_MAX / dual);
+    uint8_t scale = oz_dual_group_scale(oz_group_amax(x, n, &bad), dual);
     float inverse = oz_e8m0_inverse(scale);
     for (int64_t i = 0; i < n; i++) {
         oz_nibble_put(codes, i, oz_f32_to_e2m1(x[i] / dual * inverse));

@@ -87,6 +87,9 @@ uint8_t oz_mxfp4_encode(const float *x, int64_t n, enum oz_exponent_rule rule, u
 /* amax / 6, 1 for zeros. */
 float oz_dual_scale(float amax);
 
+/* The group's part of what follows: the code of its scale, from its amax. */
+uint8_t oz_dual_group_scale(float amax, float dual);
+
 /*
  * A group of 32 under `dual`: t = (amax / 6) / dual, scale exponent ceil(log2 t), elements
  * e2m1((x / dual) * 2^-exponent). t <= 1 where dual comes from a group that holds x: the largest

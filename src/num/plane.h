@@ -52,6 +52,11 @@ static inline int64_t oz_min_count(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static inline int64_t oz_max_count(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* The whole of a codec whose cells are encoded row by row: oz_band_check, then `row` for each. */
 #define OZ_ENCODE_ROWS(name, row_function)                                                         \
     static enum oz_status name(struct oz_weight *w, int64_t slice, int64_t row0, const float *src, \

@@ -6,13 +6,17 @@
 #include "kern.h"
 
 #include "cpu/gemm.h"
+#include "cpu/qgemm.h"
+#include "num/bnb.h"
+#include "num/float.h"
 #include "num/float4.h"
 #include "num/float8.h"
 #include "ops/param.h"
 
 static const char *const codecs[] = {
-    "bf16",  "fp8_tensor", "fp8_channel",     "fp8_block", "int8_channel",
-    "mxfp8", "mxfp4",      "mxfp4_dualscale", "nvfp4",     "nf4",
+    "bf16",       "fp8_tensor", "fp8_channel",     "fp8_block", "int8_channel",
+    "mxfp8",      "mxfp4",      "mxfp4_dualscale", "nvfp4",     "nf4",
+    "nf4_nested", "fp4_bnb",    "fp4_bnb_nested",
 };
 #define CODECS (sizeof codecs / sizeof *codecs)
 
@@ -34,17 +38,15 @@ static void encode(struct oz_weight *w, const float *values)
     }
 }
 
-/* Random values in a codec, with the activation modes of a scheme. */
-static struct oz_param *coded(const char *codec, int64_t slices, int64_t rows, int64_t cols,
-                              enum oz_act_mode act, const float *smooth, const float *static_scale)
+/* Random values in a codec. block: elements under a scale, where the codec lets one choose; 0: its own. */
+static struct oz_param *encoded(const char *codec, int64_t slices, int64_t rows, int64_t cols,
+                                int32_t block)
 {
-    struct oz_error err;
     struct oz_param *p = kern_param("w", OZ_DTYPE_F32, slices, rows, cols, 0.5);
     const float *values = p->weight.planes[OZ_PLANE_CODES].data;
-    const struct oz_scheme scheme = {
-        .name = codec, .codec = oz_codec_find(codec), .mode_count = 1, .acts = {act}};
-    assert_non_null(scheme.codec);
-    p->weight = oz_weight_shape(scheme.codec, slices, rows, cols);
+    assert_non_null(oz_codec_find(codec));
+    p->weight = oz_weight_shape(oz_codec_find(codec), slices, rows, cols);
+    p->weight.group_cols = block > 0 ? block : p->weight.group_cols;
     for (int i = 0; i < OZ_PLANE_COUNT; i++) {
         struct oz_plane_view *v = &p->weight.planes[i];
         if (v->present) {
@@ -56,6 +58,24 @@ static struct oz_param *coded(const char *codec, int64_t slices, int64_t rows, i
         }
     }
     encode(&p->weight, values);
+    return p;
+}
+
+static void set_acts(struct oz_param *p, enum oz_act_mode act)
+{
+    struct oz_error err;
+    const struct oz_scheme scheme = {
+        .name = p->weight.codec->name, .codec = p->weight.codec, .mode_count = 1, .acts = {act}};
+    if (oz_param_set_acts(p, &scheme, &err) != OZ_OK) {
+        fail_msg("%s", err.message);
+    }
+}
+
+/* With the activation modes of a scheme. */
+static struct oz_param *coded(const char *codec, int64_t slices, int64_t rows, int64_t cols,
+                              enum oz_act_mode act, const float *smooth, const float *static_scale)
+{
+    struct oz_param *p = encoded(codec, slices, rows, cols, 0);
     if (smooth != NULL) {
         p->weight.planes[OZ_PLANE_SMOOTH] =
             (struct oz_plane_view){.data = (void *)(uintptr_t)smooth, .present = true};
@@ -64,9 +84,7 @@ static struct oz_param *coded(const char *codec, int64_t slices, int64_t rows, i
         p->weight.planes[OZ_PLANE_INPUT_SCALE] =
             (struct oz_plane_view){.data = (void *)(uintptr_t)static_scale, .present = true};
     }
-    if (oz_param_set_acts(p, &scheme, &err) != OZ_OK) {
-        fail_msg("%s", err.message);
-    }
+    set_acts(p, act);
     return p;
 }
 
@@ -77,13 +95,29 @@ static double weight_at(const struct oz_param *p, int64_t slice, int64_t row, in
     return v;
 }
 
-/* All of a weight's first slice, row by row. */
+/* A table of 16 values as the plane of a weight. */
+static struct oz_plane_view table_plane(float *values)
+{
+    return (struct oz_plane_view){
+        .data = values, .present = true, .dtype = OZ_DTYPE_F32, .bytes = 16 * sizeof *values};
+}
+
+/* All of a weight's first slice, row by row. Where bf16 is multiplied, tables are rounded to it. */
 static float *decoded(const struct oz_param *p)
 {
-    const struct oz_weight *w = &p->weight;
-    float *values = kern_floats(w->rows * w->cols, 0);
-    for (int64_t r = 0; r < w->rows; r++) {
-        w->codec->decode(w, 0, r, 0, w->cols, values + r * w->cols);
+    struct oz_weight w = p->weight;
+    float *values = kern_floats(w.rows * w.cols, 0);
+    float table[16];
+    const struct oz_qgemm_kernel *q = p->plan != NULL ? p->plan->kernel->q : NULL;
+    if (oz_bnb_is(w.codec) && q != NULL && q->rows == OZ_QROWS_BF16) {
+        oz_bnb_values(&w, 0, table);
+        for (int i = 0; i < 16; i++) {
+            table[i] = oz_bf16_to_f32(oz_f32_to_bf16(table[i]));
+        }
+        w.planes[OZ_PLANE_CODEBOOK] = table_plane(table);
+    }
+    for (int64_t r = 0; r < w.rows; r++) {
+        w.codec->decode(&w, 0, r, 0, w.cols, values + r * w.cols);
     }
     return values;
 }
@@ -207,13 +241,12 @@ static void act_quant_is_near(void **state)
 /* ---- linear ---- */
 
 /* f32 loses one rounding for each scale of x and one for the weight's decoded value is its own. */
-static void check_linear(const char *codec, enum oz_act_mode act, int64_t m, int64_t n, int64_t k,
-                         bool up, bool residual)
+static void check_product(struct oz_linear w, struct oz_linear second, int64_t m, bool up,
+                          bool residual)
 {
-    static const float static_scale = 0.02F;
-    struct oz_linear w = {.w = *coded(codec, 1, n, k, act, NULL, &static_scale),
-                          .b = *kern_vector("b", n, 1)};
-    struct oz_linear second = {.w = *coded(codec, 1, n, k, act, NULL, &static_scale)};
+    const char *codec = w.w.weight.codec->name;
+    int64_t n = w.w.weight.rows;
+    int64_t k = w.w.weight.cols;
     kern_pack(&w.w, OZ_USE_LINEAR);
     kern_pack(&second.w, OZ_USE_LINEAR);
     struct oz_act_spec wants = kern_wants(&w.w);
@@ -271,6 +304,16 @@ static void check_linear(const char *codec, enum oz_act_mode act, int64_t m, int
     kern_forget();
 }
 
+static void check_linear(const char *codec, enum oz_act_mode act, int64_t m, int64_t n, int64_t k,
+                         bool up, bool residual)
+{
+    static const float static_scale = 0.02F;
+    struct oz_linear w = {.w = *coded(codec, 1, n, k, act, NULL, &static_scale),
+                          .b = *kern_vector("b", n, 1)};
+    struct oz_linear second = {.w = *coded(codec, 1, n, k, act, NULL, &static_scale)};
+    check_product(w, second, m, up, residual);
+}
+
 /* Rows divided by the weight's own vector are taken, any others refused. */
 static void smoothing(void **state)
 {
@@ -315,6 +358,60 @@ static void linear_is_the_sum(void **state)
             check_linear(codecs[i], (enum oz_act_mode)act, 5, 37, 576, false, false);
             check_linear(codecs[i], (enum oz_act_mode)act, 14, 33, 1152, act % 2, !(act % 2));
         }
+    }
+}
+
+static bool has_kernel_of_panels(void)
+{
+    const struct oz_cpu_kernel *const *k = oz_cpu_of(kern_device(1))->usable[OZ_OP_LINEAR];
+    while (*k != NULL && (*k)->q == NULL) {
+        k++;
+    }
+    return *k != NULL;
+}
+
+struct reason {
+    const char *wanted;
+    bool given;
+};
+
+static void look_for_reason(void *ctx, const char *kernel, const char *reason)
+{
+    struct reason *r = ctx;
+    (void)kernel;
+    r->given = r->given || (r->wanted != NULL && strcmp(reason, r->wanted) == 0);
+}
+
+/* bitsandbytes with blocks of another length, and tables of a file, another one in the second weight. */
+static void check_blocks(const char *codec, int64_t m, int64_t k, int32_t block,
+                         const char *declined)
+{
+    struct oz_error err;
+    struct oz_plan_answer answer;
+    struct reason reason = {.wanted = declined};
+    struct oz_plan_request request = {
+        .use = OZ_USE_LINEAR, .report = look_for_reason, .report_ctx = &reason};
+    struct oz_linear w[2] = {{.b = *kern_vector("b", 35, 1)}, {.w.name = NULL}};
+    for (int i = 0; i < 2; i++) {
+        float *table = kern_floats(16, 1);
+        w[i].w = *encoded(codec, 1, 35, k, block);
+        w[i].w.weight.planes[OZ_PLANE_CODEBOOK] = table_plane(table);
+    }
+    struct oz_device *dev = kern_device(1);
+    assert_int_equal(dev->ops->plan_param(dev, &w[0].w, &request, &answer, &err), OZ_OK);
+    assert_int_equal(answer.plan->panels, declined == NULL && has_kernel_of_panels());
+    assert_int_equal(reason.given, declined != NULL && has_kernel_of_panels());
+    check_product(w[0], w[1], m, true, false);
+}
+
+static void blocks_and_tables(void **state)
+{
+    for (int64_t m = 1; m < 9; m += 7) {
+        check_blocks("nf4", m, 192, 64, NULL);
+        check_blocks("nf4_nested", m, 256, 128, NULL);
+        check_blocks("fp4_bnb_nested", m, 64, 64, NULL);
+        check_blocks("nf4", m, 100, 64, "its blocks run on from row to row");
+        check_blocks("fp4_bnb", m, 512, 256, "its blocks are neither of 64 nor of 128");
     }
 }
 
@@ -625,6 +722,7 @@ int main(void)
         KERN_TEST(act_quant_is_near),
         KERN_TEST(linear_is_the_sum),
         KERN_TEST(smoothing),
+        KERN_TEST(blocks_and_tables),
         KERN_TEST(wide_linear),
         KERN_TEST(int8_is_exact),
         KERN_TEST(producers),

@@ -114,18 +114,40 @@ void oz_ref_load(const struct oz_act *a, int64_t row, int64_t col, int64_t count
 void oz_ref_store(const struct oz_act *a, int64_t row, int64_t col, int64_t count,
                   const float *src);
 
-/* A faster form of oz_ref_store_row: false, and nothing written, where it leaves a row to that. */
-typedef bool (*oz_ref_put_row_fn)(const struct oz_device *dev, const struct oz_act *a, int64_t row,
-                                  float amax, const float *src);
-/* act_quant, its rows stored by `put` (may be NULL). */
+struct oz_act_format;
+struct oz_act_given;
+struct oz_act_row;
+
+/* A tier's faster forms of what rows go through on their way into a format: to the same bytes. NULL
+ * in place of one: the reference's. */
+struct oz_ref_coder {
+    /* As oz_act_encode_row. False: it leaves the row to that, and what it wrote is undefined. */
+    bool (*encode)(const struct oz_act_format *f, const struct oz_act_given *given, const float *x,
+                   int64_t cols, const struct oz_act_row *row);
+    void (*divide)(const float *x, const float *by, int64_t n, float *dst); /* dst may be x */
+    float (*amax)(const float *x, int64_t n);                               /* oz_ref_amax */
+    void (*widen)(const uint16_t *bf16, int64_t n, float *dst);
+    void (*narrow)(const float *x, int64_t n, uint16_t *bf16);
+};
+
+#if defined(OZ_HAVE_AVX2)
+extern const struct oz_ref_coder oz_coder__avx2;
+#endif
+#if defined(OZ_HAVE_AVX512)
+extern const struct oz_ref_coder oz_coder__avx512;
+#endif
+
+/* act_quant, its rows by `coder` (may be NULL). */
 OZ_MUST_USE enum oz_status oz_ref_act_quant(const struct oz_op_ctx *ctx,
                                             const struct oz_act_quant_args *a,
-                                            oz_ref_put_row_fn put);
+                                            const struct oz_ref_coder *coder);
 
 /* A whole row in any format of oz_ref_check_quantized, smoothed already; `amax` is the largest finite
  * magnitude of the row's sequence, for formats that need it (oz_ref_needs_amax). */
 bool oz_ref_needs_amax(const struct oz_act *a);
 void oz_ref_store_row(const struct oz_act *a, int64_t row, float amax, const float *src);
+void oz_ref_code_row(const struct oz_ref_coder *coder, const struct oz_act *a, int64_t row,
+                     float amax, const float *src); /* the same */
 
 /* Divides a row by the format's smoothing vector, where it has one. */
 void oz_ref_smooth(const struct oz_act_spec *spec, float *row, int64_t cols);

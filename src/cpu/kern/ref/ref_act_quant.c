@@ -6,10 +6,9 @@
 
 struct run {
     const struct oz_act_quant_args *a;
-    const struct oz_device *dev;
-    oz_ref_put_row_fn put;
-    float *rows; /* [threads, cols]: whole rows in f32 */
-    float *amax; /* [sequences]; [rows of x] without sequences */
+    const struct oz_ref_coder *coder; /* NULL: the reference's forms */
+    float *rows;                      /* [threads, cols]: whole rows in f32 */
+    float *amax;                      /* [sequences]; [rows of x] without sequences */
 };
 
 struct layout {
@@ -69,6 +68,29 @@ static void copy_row(const struct oz_act *x, int64_t from, const struct oz_act *
 
 /* ---- quantizing ---- */
 
+/* A row of x in f32, smoothed: where it lies, or in `room`. */
+static const float *bring_row(const struct run *run, int64_t from, float *room)
+{
+    const struct oz_act *x = run->a->x;
+    const float *by = run->a->out->spec.smooth;
+    const struct oz_ref_coder *coder = run->coder;
+    const float *row = room;
+    if (x->spec.dtype == OZ_DTYPE_F32) {
+        row = oz_ref_f32(x, from, 0);
+    } else if (coder != NULL) {
+        coder->widen(oz_ref_bf16(x, from, 0), x->cols, room);
+    } else {
+        oz_ref_load(x, from, 0, x->cols, room);
+    }
+    if (by != NULL && coder != NULL) {
+        coder->divide(row, by, x->cols, room);
+    } else if (by != NULL) {
+        memmove(room, row, (size_t)x->cols * sizeof *room);
+        oz_ref_smooth(&run->a->out->spec, room, x->cols);
+    }
+    return by != NULL ? room : row;
+}
+
 static void find_amax(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const struct run *run = ctx;
@@ -79,9 +101,9 @@ static void find_amax(void *ctx, int64_t begin, int64_t end, int32_t thread)
         int64_t last = sequences != NULL ? sequences->offsets[s + 1] : s + 1;
         float amax = 0;
         for (int64_t r = sequences != NULL ? sequences->offsets[s] : s; r < last; r++) {
-            oz_ref_load(x, r, 0, x->cols, row);
-            oz_ref_smooth(&run->a->out->spec, row, x->cols);
-            float part = oz_ref_amax(row, x->cols);
+            const float *values = bring_row(run, r, row);
+            float part = run->coder != NULL ? run->coder->amax(values, x->cols)
+                                            : oz_ref_amax(values, x->cols);
             amax = part > amax ? part : amax;
         }
         run->amax[s] = amax;
@@ -117,13 +139,9 @@ static void run_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
             copy_row(a->x, from, a->out, to);
             continue;
         }
-        float *row = run->rows + thread * a->x->cols;
-        oz_ref_load(a->x, from, 0, a->x->cols, row);
-        oz_ref_smooth(&a->out->spec, row, a->x->cols);
+        const float *row = bring_row(run, from, run->rows + thread * a->x->cols);
         float amax = run->amax != NULL ? run->amax[sequence_of(sequences_of(a), from)] : 0;
-        if (run->put == NULL || !run->put(run->dev, a->out, to, amax, row)) {
-            oz_ref_store_row(a->out, to, amax, row);
-        }
+        oz_ref_code_row(run->coder, a->out, to, amax, row);
     }
 }
 
@@ -134,13 +152,13 @@ enum oz_status oz_act_quant_any__scalar(const struct oz_op_ctx *ctx,
 }
 
 enum oz_status oz_ref_act_quant(const struct oz_op_ctx *ctx, const struct oz_act_quant_args *a,
-                                oz_ref_put_row_fn put)
+                                const struct oz_ref_coder *coder)
 {
     struct layout l = lay_out(ctx->dev, a);
     OZ_TRY(oz_ref_begin(ctx, l.total));
     OZ_TRY(oz_ref_check_act("act_quant", a->x));
     OZ_TRY(oz_ref_check_quantized("act_quant", a->out));
-    struct run run = {.a = a, .dev = ctx->dev, .put = put};
+    struct run run = {.a = a, .coder = coder};
     if (is_quantized(a->out)) {
         run.rows = oz_ref_at(ctx, l.rows);
         run.amax = oz_ref_needs_amax(a->out) ? oz_ref_at(ctx, l.amax) : NULL;

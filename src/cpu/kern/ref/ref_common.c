@@ -142,6 +142,16 @@ bool oz_ref_needs_amax(const struct oz_act *a)
 
 void oz_ref_store_row(const struct oz_act *a, int64_t row, float amax, const float *src)
 {
+    oz_ref_code_row(NULL, a, row, amax, src);
+}
+
+void oz_ref_code_row(const struct oz_ref_coder *coder, const struct oz_act *a, int64_t row,
+                     float amax, const float *src)
+{
+    if (coder != NULL && a->spec.dtype == OZ_DTYPE_BF16) {
+        coder->narrow(src, a->cols, oz_ref_bf16(a, row, 0));
+        return;
+    }
     if (is_float(&a->spec)) {
         oz_ref_store(a, row, 0, a->cols, src);
         return;
@@ -149,7 +159,9 @@ void oz_ref_store_row(const struct oz_act *a, int64_t row, float amax, const flo
     struct oz_act_format f = format_of(&a->spec);
     struct oz_act_given given = given_of(&a->spec, amax);
     struct oz_act_row to = row_of(a, &f, row);
-    oz_act_encode_row(&f, &given, src, a->cols, &to);
+    if (coder == NULL || !coder->encode(&f, &given, src, a->cols, &to)) {
+        oz_act_encode_row(&f, &given, src, a->cols, &to);
+    }
 }
 
 void oz_ref_smooth(const struct oz_act_spec *spec, float *row, int64_t cols)

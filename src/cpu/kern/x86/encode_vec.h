@@ -1,311 +1,16 @@
 /*
- * cpu/kern/x86/encode_vec.h: bf16 weights (f32 with OZ_ENCODE_F32) to FP8, INT8, MX and NVFP4, over vec_avx2.h or
- * vec_avx512.h: to the same bits as num/. Scales are computed by num/ itself; here are the largest
- * element of a group and the codes.
- *
- * Rows that hold NaN or infinity, and rows whose inverse scale overflows, are left to num/.
+ * cpu/kern/x86/encode_vec.h: encoders of weights in bf16 (f32 with OZ_ENCODE_F32), over vec_avx2.h or
+ * vec_avx512.h: FP8, INT8, MX, NVFP4, and bitsandbytes' formats (encode_bnb_vec.h).
  */
 #ifndef OZ_CPU_KERN_X86_ENCODE_VEC_H
 #define OZ_CPU_KERN_X86_ENCODE_VEC_H
 
-#include <math.h>
-#include <string.h>
-
 #include "cpu/encode.h"
+#include "cpu/kern/x86/codes_vec.h"
+#include "cpu/kern/x86/encode_bnb_vec.h"
 #include "num/codec_list.h"
-#include "num/group.h"
-#include "num/plane.h"
 
-#define OZ_ALWAYS static inline __attribute__((always_inline))
-#define MX 32
-#define NV 16
 #define BLOCK 128
-#define GROUPS 64 /* whose scales are computed together */
-
-/* ---- vectors of integers ---- */
-
-#if OZ_VL == 16
-typedef __m512i vi;
-#define I_(name) _mm512_##name
-#define I_BITS(name) _mm512_##name##_si512
-#else
-typedef __m256i vi;
-#define I_(name) _mm256_##name
-#define I_BITS(name) _mm256_##name##_si256
-#endif
-
-OZ_ALWAYS vi i_set(uint32_t x)
-{
-    return I_(set1_epi32)((int)x);
-}
-#if OZ_VL == 16
-OZ_ALWAYS vi i_bits(vf x)
-{
-    return _mm512_castps_si512(x);
-}
-OZ_ALWAYS vf i_float(vi x)
-{
-    return _mm512_castsi512_ps(x);
-}
-OZ_ALWAYS vi i_select_less(vi a, vi b, vi x, vi y) /* a < b ? x : y */
-{
-    return _mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(a, b), y, x);
-}
-OZ_ALWAYS vi i_round(vf x)
-{
-    return _mm512_cvtps_epi32(x);
-}
-OZ_ALWAYS void i_store_bytes(uint8_t *p, vi x) /* the low byte of each lane */
-{
-    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(x));
-}
-OZ_ALWAYS void i_store_nibbles(uint8_t *p, vi x) /* the low nibble of each, even lanes low */
-{
-    __m512i pairs = _mm512_or_si512(x, _mm512_srli_epi64(x, 28));
-    _mm_storel_epi64((__m128i *)(void *)p, _mm512_cvtepi64_epi8(pairs));
-}
-#else
-OZ_ALWAYS vi i_bits(vf x)
-{
-    return _mm256_castps_si256(x);
-}
-OZ_ALWAYS vf i_float(vi x)
-{
-    return _mm256_castsi256_ps(x);
-}
-OZ_ALWAYS vi i_select_less(vi a, vi b, vi x, vi y) /* a < b ? x : y */
-{
-    return _mm256_blendv_epi8(y, x, _mm256_cmpgt_epi32(b, a));
-}
-OZ_ALWAYS vi i_round(vf x)
-{
-    return _mm256_cvtps_epi32(x);
-}
-OZ_ALWAYS void i_store_bytes(uint8_t *p, vi x) /* the low byte of each lane */
-{
-    x = _mm256_and_si256(x, i_set(0xFF));
-    __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
-}
-OZ_ALWAYS void i_store_nibbles(uint8_t *p, vi x) /* the low nibble of each, even lanes low */
-{
-    const __m128i pick =
-        _mm_setr_epi8(0, 8, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-    __m256i pairs = _mm256_or_si256(x, _mm256_srli_epi64(x, 28));
-    __m128i low = _mm_shuffle_epi8(_mm256_castsi256_si128(pairs), pick);
-    __m128i high = _mm_shuffle_epi8(_mm256_extracti128_si256(pairs, 1), pick);
-    uint32_t bytes = (uint32_t)_mm_cvtsi128_si32(_mm_unpacklo_epi16(low, high));
-    memcpy(p, &bytes, sizeof bytes);
-}
-#endif
-
-/* ---- the largest element ---- */
-
-#if defined(OZ_ENCODE_F32)
-typedef float stored;       /* an element as it is stored */
-typedef uint32_t magnitude; /* bits without the sign: ordered like the values, NaN above infinity */
-#define STORED f32
-#define STORED_DTYPE OZ_DTYPE_F32
-#define INFINITE 0x7F800000U
-
-OZ_ALWAYS float value(stored x)
-{
-    return x;
-}
-OZ_ALWAYS float value_of(magnitude m)
-{
-    float x;
-    memcpy(&x, &m, sizeof x);
-    return x;
-}
-OZ_ALWAYS vf load(const stored *p)
-{
-    return v_load(p);
-}
-
-OZ_ALWAYS vi load_magnitudes(const stored *p)
-{
-    return I_BITS(and)(i_bits(v_load(p)), i_set(0x7FFFFFFF));
-}
-
-OZ_ALWAYS magnitude largest_lane(vi x)
-{
-#if OZ_VL == 16
-    return _mm512_reduce_max_epu32(x);
-#else
-    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4E));
-    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xB1));
-    return (uint32_t)_mm_cvtsi128_si32(m);
-#endif
-}
-
-/* Of n elements, a multiple of the lanes. */
-OZ_ALWAYS magnitude largest_whole(const stored *p, int64_t n)
-{
-    vi most = load_magnitudes(p);
-    for (int64_t i = OZ_VL; i < n; i += OZ_VL) {
-        most = I_(max_epu32)(most, load_magnitudes(p + i));
-    }
-    return largest_lane(most);
-}
-
-OZ_ALWAYS magnitude largest_16(const stored *p)
-{
-    return largest_whole(p, 16);
-}
-
-OZ_ALWAYS magnitude largest_32(const stored *p)
-{
-    return largest_whole(p, 32);
-}
-
-/* Largest magnitude of n elements. */
-static magnitude largest(const stored *p, int64_t n)
-{
-    int64_t i = n / OZ_VL * OZ_VL;
-    magnitude most = i > 0 ? largest_whole(p, i) : 0;
-    for (; i < n; i++) {
-        magnitude x;
-        memcpy(&x, p + i, sizeof x);
-        x &= 0x7FFFFFFFU;
-        most = x > most ? x : most;
-    }
-    return most;
-}
-#else
-typedef uint16_t stored;    /* an element as it is stored */
-typedef uint16_t magnitude; /* bits without the sign: ordered like the values, NaN above infinity */
-#define STORED bf16
-#define STORED_DTYPE OZ_DTYPE_BF16
-#define INFINITE 0x7F80U
-
-OZ_ALWAYS float value(stored x)
-{
-    return oz_bf16_to_f32(x);
-}
-OZ_ALWAYS float value_of(magnitude m)
-{
-    return oz_bf16_to_f32(m);
-}
-OZ_ALWAYS vf load(const stored *p)
-{
-    return v_load_bf16(p);
-}
-
-OZ_ALWAYS __m128i max_8(__m256i x)
-{
-    return _mm_max_epu16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-}
-
-OZ_ALWAYS __m256i load_magnitudes(const stored *p) /* of 16 */
-{
-    return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)p),
-                            _mm256_set1_epi16(0x7FFF));
-}
-
-/* The largest of eight: the smallest of their complements. */
-OZ_ALWAYS magnitude largest_8(__m128i x)
-{
-    __m128i least = _mm_minpos_epu16(_mm_xor_si128(x, _mm_set1_epi16(-1)));
-    return (magnitude) ~(uint32_t)_mm_extract_epi16(least, 0);
-}
-
-OZ_ALWAYS magnitude largest_16(const stored *p)
-{
-    return largest_8(max_8(load_magnitudes(p)));
-}
-
-OZ_ALWAYS magnitude largest_32(const stored *p)
-{
-    return largest_8(max_8(_mm256_max_epu16(load_magnitudes(p), load_magnitudes(p + 16))));
-}
-
-/* Largest magnitude of n elements. */
-static magnitude largest(const stored *p, int64_t n)
-{
-    __m256i a = _mm256_setzero_si256();
-    __m256i b = a;
-    int64_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        a = _mm256_max_epu16(a, load_magnitudes(p + i));
-        b = _mm256_max_epu16(b, load_magnitudes(p + i + 16));
-    }
-    magnitude most = largest_8(max_8(_mm256_max_epu16(a, b)));
-    for (; i < n; i++) {
-        magnitude x = p[i] & 0x7FFFU;
-        most = x > most ? x : most;
-    }
-    return most;
-}
-#endif
-
-/* ---- codes ---- */
-
-/* As oz_f32_to_e4m3, of what is not NaN: in the low byte of each lane. */
-OZ_ALWAYS vi e4m3(vf x)
-{
-    vi u = i_bits(x);
-    vi sign = I_BITS(and)(I_(srli_epi32)(u, 24), i_set(0x80));
-    u = I_BITS(and)(u, i_set(0x7FFFFFFF));
-    u = I_(min_epi32)(u, i_set(0x43E00000)); /* 448 */
-    vi small = I_(sub_epi32)(i_bits(v_add(i_float(u), v_set(0x1p14F))), i_set(0x46800000));
-    vi odd = I_BITS(and)(I_(srli_epi32)(u, 20), i_set(1));
-    vi sum = I_(add_epi32)(I_(add_epi32)(u, odd), i_set(0x7FFFFU - (120U << 23)));
-    vi code = i_select_less(u, i_set(0x3C800000), small, I_(srli_epi32)(sum, 20));
-    return I_BITS(or)(code, sign);
-}
-
-/* As oz_f32_to_e2m1, of what is not NaN: in the low nibble of each lane. */
-OZ_ALWAYS vi e2m1(vf x)
-{
-    vi u = i_bits(x);
-    vi sign = I_BITS(and)(I_(srli_epi32)(u, 28), i_set(8));
-    u = I_BITS(and)(u, i_set(0x7FFFFFFF));
-    u = I_(min_epi32)(u, i_set(0x40C00000)); /* 6 */
-    vi small = I_(sub_epi32)(i_bits(v_add(i_float(u), v_set(0x1p22F))), i_set(0x4A800000));
-    vi odd = I_BITS(and)(I_(srli_epi32)(u, 22), i_set(1));
-    vi sum = I_(add_epi32)(I_(add_epi32)(u, odd), i_set(0x1FFFFFU - (126U << 23)));
-    vi code = i_select_less(u, i_set(0x3F800000), small, I_(srli_epi32)(sum, 22));
-    return I_BITS(or)(code, sign);
-}
-
-/* codes[i] = e4m3(x[i] * factor). */
-OZ_ALWAYS void fp8_multiply(const stored *x, int64_t n, float factor, uint8_t *codes)
-{
-    vf f = v_set(factor);
-    int64_t i = 0;
-    for (; i + OZ_VL <= n; i += OZ_VL) {
-        i_store_bytes(codes + i, e4m3(v_mul(load(x + i), f)));
-    }
-    for (; i < n; i++) {
-        codes[i] = oz_f32_to_e4m3(value(x[i]) * factor);
-    }
-}
-
-OZ_ALWAYS void fp8_divide(const stored *x, int64_t n, float scale, uint8_t *codes)
-{
-    vf s = v_set(scale);
-    int64_t i = 0;
-    for (; i + OZ_VL <= n; i += OZ_VL) {
-        i_store_bytes(codes + i, e4m3(v_div(load(x + i), s)));
-    }
-    for (; i < n; i++) {
-        codes[i] = oz_f32_to_e4m3(value(x[i]) / scale);
-    }
-}
-
-OZ_ALWAYS void int8_multiply(const stored *x, int64_t n, float factor, uint8_t *codes)
-{
-    vf f = v_set(factor);
-    int64_t i = 0;
-    for (; i + OZ_VL <= n; i += OZ_VL) { /* |x factor| rounds to 127 at most */
-        i_store_bytes(codes + i, i_round(v_mul(load(x + i), f)));
-    }
-    for (; i < n; i++) {
-        codes[i] = (uint8_t)oz_f32_to_s8(value(x[i]) * factor);
-    }
-}
 
 /* ---- FP8 and INT8 ---- */
 
@@ -389,6 +94,27 @@ static bool int8_row(struct oz_weight *w, int64_t slice, int64_t row, const stor
     return true;
 }
 
+/* In bf16 arithmetic, as num/group.h says it. */
+static bool int8_bf16_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
+                          const struct oz_encode_state *state)
+{
+    magnitude most = largest(x, w->cols);
+    float amax = oz_bf16_to_f32(oz_f32_to_bf16(value_of(most)));
+    float scale = oz_bf16_to_f32(oz_f32_to_bf16(amax / 127.0F));
+    uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
+    (void)state;
+    if (most >= INFINITE || !isfinite(amax)) {
+        return false;
+    }
+    oz_plane_put_f32(oz_plane_row(w, OZ_PLANE_SCALES, slice, row), 0, scale);
+    if (scale == 0) {
+        memset(codes, 0, (size_t)w->cols);
+    } else {
+        int8_divide_bf16(x, w->cols, scale, codes);
+    }
+    return true;
+}
+
 /* Up to 128 rows under one row of scales. */
 static bool encode_blocks(struct oz_weight *w, int64_t slice, int64_t row0, const stored *x,
                           int64_t rows, int64_t stride)
@@ -430,131 +156,63 @@ static bool encode_fp8_block(struct oz_weight *w, int64_t slice, int64_t row0, c
 
 /* ---- MX and NVFP4 ---- */
 
-OZ_ALWAYS void mxfp8_group(const stored *x, float factor, uint8_t *codes)
+OZ_ALWAYS struct places row_places(const struct oz_weight *w, int64_t slice, int64_t row)
 {
-    vf f = v_set(factor);
-    for (int64_t i = 0; i < MX; i += OZ_VL) {
-        i_store_bytes(codes + i, e4m3(v_mul(load(x + i), f)));
+    struct places to = {.codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row),
+                        .scales = {oz_plane_row(w, OZ_PLANE_SCALES, slice, row)},
+                        .apart = {1, 1}};
+    if (w->planes[OZ_PLANE_SCALES2].present) {
+        to.scales[1] = oz_plane_row(w, OZ_PLANE_SCALES2, slice, row);
     }
-}
-
-OZ_ALWAYS void fp4_group(const stored *x, int64_t n, float factor, uint8_t *codes)
-{
-    vf f = v_set(factor);
-    for (int64_t i = 0; i < n; i += OZ_VL) {
-        i_store_nibbles(codes + i / 2, e2m1(v_mul(load(x + i), f)));
-    }
-}
-
-/* How groups of a row are coded. A constant where it is used, so that each codec gets a loop of its own. */
-struct grouping {
-    enum oz_dtype codes;        /* F8_E4M3 or F4 */
-    int64_t width;              /* elements of a group: MX or NV */
-    enum oz_exponent_rule rule; /* MX */
-    float global, inverse;      /* NV: the global factor, and 1 over it */
-};
-
-OZ_ALWAYS magnitude group_largest(const struct grouping *g, const stored *x)
-{
-    return g->width == MX ? largest_32(x) : largest_16(x);
-}
-
-/* Stores a group's scale; the factor of its elements. NV: oz_nvfp4_encode's, the inverse at hand. */
-OZ_ALWAYS float group_factor(const struct grouping *g, magnitude most, uint8_t *scale)
-{
-    if (g->width == MX) {
-        *scale = oz_mx_scale(g->codes, g->rule, value_of(most));
-        return oz_e8m0_inverse(*scale);
-    }
-    *scale = oz_f32_to_e4m3(g->global * (value_of(most) / OZ_E2M1_MAX));
-    float s = oz_e4m3_to_f32(*scale);
-    return s == 0 ? 0.0F : 1.0F / (s * g->inverse);
-}
-
-OZ_ALWAYS void group_codes(const struct grouping *g, const stored *x, float factor, uint8_t *codes)
-{
-    if (g->codes == OZ_DTYPE_F8_E4M3) {
-        mxfp8_group(x, factor, codes);
-    } else {
-        fp4_group(x, g->width, factor, codes);
-    }
-}
-
-/* A last group of n < width elements: what zeros in the missing places give. */
-OZ_ALWAYS bool group_tail(const struct grouping *g, const stored *x, int64_t n, uint8_t *scale,
-                          uint8_t *codes)
-{
-    stored group[MX] = {0};
-    uint8_t out[MX];
-    memcpy(group, x, (size_t)n * sizeof *group);
-    magnitude most = group_largest(g, group);
-    group_codes(g, group, group_factor(g, most, scale), out);
-    memcpy(codes, out, (size_t)(g->codes == OZ_DTYPE_F8_E4M3 ? n : (n + 1) / 2));
-    return most < INFINITE;
-}
-
-OZ_ALWAYS bool group_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
-                         const struct grouping *g)
-{
-    uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
-    uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, row);
-    int64_t groups = w->cols / g->width;
-    int64_t left = w->cols % g->width;
-    int64_t group_bytes = g->codes == OZ_DTYPE_F8_E4M3 ? g->width : g->width / 2;
-    magnitude most[GROUPS];
-    float factors[GROUPS];
-    for (int64_t g0 = 0; g0 < groups; g0 += GROUPS) {
-        int64_t n = oz_min_count(GROUPS, groups - g0);
-        magnitude all = 0;
-        for (int64_t i = 0; i < n; i++) {
-            most[i] = group_largest(g, x + (g0 + i) * g->width);
-            all = most[i] > all ? most[i] : all;
-        }
-        if (all >= INFINITE) {
-            return false;
-        }
-        for (int64_t i = 0; i < n; i++) {
-            factors[i] = group_factor(g, most[i], &scales[g0 + i]);
-        }
-        for (int64_t i = 0; i < n; i++) {
-            group_codes(g, x + (g0 + i) * g->width, factors[i], codes + (g0 + i) * group_bytes);
-        }
-    }
-    return left == 0 || group_tail(g, x + groups * g->width, left, scales + groups,
-                                   codes + groups * group_bytes);
+    return to;
 }
 
 static bool mxfp8_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                       const struct oz_encode_state *state)
 {
+    const struct places to = row_places(w, slice, row);
     return group_row(
-        w, slice, row, x,
-        &(struct grouping){.codes = OZ_DTYPE_F8_E4M3, .width = MX, .rule = state->exponent_rule});
+        x, w->cols,
+        &(struct grouping){.codes = OZ_DTYPE_F8_E4M3, .width = MX, .rule = state->exponent_rule},
+        &to);
 }
 
 static bool mxfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                       const struct oz_encode_state *state)
 {
+    const struct places to = row_places(w, slice, row);
     return group_row(
-        w, slice, row, x,
-        &(struct grouping){.codes = OZ_DTYPE_F4, .width = MX, .rule = state->exponent_rule});
+        x, w->cols,
+        &(struct grouping){.codes = OZ_DTYPE_F4, .width = MX, .rule = state->exponent_rule}, &to);
 }
 
 static bool nvfp4_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
                       const struct oz_encode_state *state)
 {
+    const struct places to = row_places(w, slice, row);
     float global = oz_nvfp4_global(state->amax);
     return group_row(
-        w, slice, row, x,
+        x, w->cols,
         &(struct grouping){
-            .codes = OZ_DTYPE_F4, .width = NV, .global = global, .inverse = 1.0F / global});
+            .codes = OZ_DTYPE_F4, .width = NV, .global = global, .inverse = 1.0F / global},
+        &to);
+}
+
+static bool dualscale_row(struct oz_weight *w, int64_t slice, int64_t row, const stored *x,
+                          const struct oz_encode_state *state)
+{
+    const struct places to = row_places(w, slice, row);
+    (void)state;
+    return dual_row(x, w->cols, &to);
 }
 
 ROWS(encode_fp8_tensor, tensor_row)
 ROWS(encode_fp8_channel, channel_row)
 ROWS(encode_int8_channel, int8_row)
+ROWS(encode_int8_channel_bf16, int8_bf16_row)
 ROWS(encode_mxfp8, mxfp8_row)
 ROWS(encode_mxfp4, mxfp4_row)
+ROWS(encode_mxfp4_dualscale, dualscale_row)
 ROWS(encode_nvfp4, nvfp4_row)
 
 #define ENCODER(stored_, name_, tier_, enum_, observe_) \
@@ -567,15 +225,21 @@ ROWS(encode_nvfp4, nvfp4_row)
         .codec = &oz_codec_##name_,                                           \
         .stored = STORED_DTYPE,                                               \
         .tier = (enum_),                                                      \
-        .proven = "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)"};
+        .proven = "AMD EPYC (Zen 4)"};
 
-#define ENCODERS(tier_, enum_)                              \
-    ENCODER(STORED, fp8_tensor, tier_, enum_, observe_amax) \
-    ENCODER(STORED, fp8_channel, tier_, enum_, NULL)        \
-    ENCODER(STORED, fp8_block, tier_, enum_, NULL)          \
-    ENCODER(STORED, int8_channel, tier_, enum_, NULL)       \
-    ENCODER(STORED, mxfp8, tier_, enum_, NULL)              \
-    ENCODER(STORED, mxfp4, tier_, enum_, NULL)              \
-    ENCODER(STORED, nvfp4, tier_, enum_, observe_amax)
+#define ENCODERS(tier_, enum_)                                \
+    ENCODER(STORED, fp8_tensor, tier_, enum_, observe_amax)   \
+    ENCODER(STORED, fp8_channel, tier_, enum_, NULL)          \
+    ENCODER(STORED, fp8_block, tier_, enum_, NULL)            \
+    ENCODER(STORED, int8_channel, tier_, enum_, NULL)         \
+    ENCODER(STORED, int8_channel_bf16, tier_, enum_, NULL)    \
+    ENCODER(STORED, mxfp8, tier_, enum_, NULL)                \
+    ENCODER(STORED, mxfp4, tier_, enum_, NULL)                \
+    ENCODER(STORED, mxfp4_dualscale, tier_, enum_, NULL)      \
+    ENCODER(STORED, nvfp4, tier_, enum_, observe_amax)        \
+    ENCODER(STORED, nf4, tier_, enum_, NULL)                  \
+    ENCODER(STORED, nf4_nested, tier_, enum_, observe_nested) \
+    ENCODER(STORED, fp4_bnb, tier_, enum_, NULL)              \
+    ENCODER(STORED, fp4_bnb_nested, tier_, enum_, observe_nested)
 
 #endif

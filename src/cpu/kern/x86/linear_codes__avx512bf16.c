@@ -1,6 +1,6 @@
 /*
- * linear of bf16 or e4m3 rows by e4m3, s8 and e2m1 weights with AVX512-BF16: 12 rows by 32 columns, 6
- * with groups. Codes of both sides are exact in bf16; scales come after the products (cpu/qgemm.h).
+ * linear of bf16 or e4m3 rows by e4m3, s8, e2m1 and table weights with AVX512-BF16: 12 rows by 32
+ * columns, 6 with groups. Codes of both sides are exact in bf16, values of tables rounded to it; scales come after the products (cpu/qgemm.h).
  * Within a group the order of a sum is that of linear_bf16__avx512bf16.c.
  */
 #include "cpu/kern/x86/vec_avx512.h"
@@ -73,11 +73,11 @@ struct tables {
     __m512i words;           /* of 4-bit codes */
 };
 
-OZ_Q_INLINE struct tables tables(void)
+OZ_Q_INLINE struct tables tables(const struct oz_qbook *book)
 {
     return (struct tables){{_mm512_loadu_si512(e4m3_low), _mm512_loadu_si512(e4m3_low + 64)},
                            {_mm512_loadu_si512(e4m3_high), _mm512_loadu_si512(e4m3_high + 64)},
-                           _mm512_loadu_si512(e2m1_table)};
+                           _mm512_loadu_si512(book != NULL ? book->bf16 : e2m1_table)};
 }
 
 /* Low and high bytes of bf16 of 64 codes. */
@@ -136,9 +136,10 @@ OZ_Q_INLINE void decode_step(enum oz_qcode code, const struct tables *t, const u
     }
 }
 
-OZ_Q_INLINE void decode_as(enum oz_qcode code, const uint8_t *codes, int64_t k, uint8_t *to)
+OZ_Q_INLINE void decode_as(enum oz_qcode code, const struct oz_qbook *book, const uint8_t *codes,
+                           int64_t k, uint8_t *to)
 {
-    struct tables t = tables();
+    struct tables t = tables(book);
     for (int64_t i = 0; i < k; i += STEP(code), codes += 128, to += 64 * STEP(code)) {
         __m512i out[8];
         decode_step(code, &t, codes, out);
@@ -153,9 +154,9 @@ static void decode(const struct oz_qlayout *l, const float *scales, const uint8_
 {
     (void)scales;
     switch (l->code) {
-    case OZ_QCODE_E4M3: decode_as(OZ_QCODE_E4M3, codes, k, block); break;
-    case OZ_QCODE_S8: decode_as(OZ_QCODE_S8, codes, k, block); break;
-    default: decode_as(OZ_QCODE_E2M1, codes, k, block); break;
+    case OZ_QCODE_E4M3: decode_as(OZ_QCODE_E4M3, NULL, codes, k, block); break;
+    case OZ_QCODE_S8: decode_as(OZ_QCODE_S8, NULL, codes, k, block); break;
+    default: decode_as(OZ_QCODE_E2M1, l->values, codes, k, block); break;
     }
 }
 
@@ -174,7 +175,7 @@ static void run(int64_t rows, const struct oz_qblock *q, const void *b)
 OZ_Q_INLINE void few_as(const struct oz_qblock *q, enum oz_qcode code, bool groups,
                         const uint8_t *codes)
 {
-    struct tables t = tables();
+    struct tables t = tables(q->values);
     const uint8_t *a = q->a;
     vf lo = q->first ? v_zero() : v_load(q->c);
     vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
@@ -245,7 +246,7 @@ static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
 static void bring_e4m3(const uint8_t *src, int64_t n, uint16_t *dst)
 {
     const __m512i spread = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-    struct tables t = tables();
+    struct tables t = tables(NULL);
     for (int64_t i = 0; i < n; i += 64) {
         __mmask64 mask = n - i >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << (n - i)) - 1U;
         __m512i low;
@@ -283,6 +284,7 @@ static const struct oz_qgemm_kernel micro = {
     .row_block = 192,
     .rows = OZ_QROWS_BF16,
     .step_bytes = 256,
+    .books = true,
     .decode = decode,
     .run = run,
     .few = 1,

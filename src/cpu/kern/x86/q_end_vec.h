@@ -50,6 +50,11 @@ OZ_Q_INLINE vf qi_nan(vf value, qi_i rest)
     __mmask16 nan = _mm512_cmpeq_epi32_mask(rest, _mm512_set1_epi32(0x7F));
     return _mm512_mask_mov_ps(value, nan, qi_cast(_mm512_set1_epi32(0x7FC00000)));
 }
+/* The value of a code in the low four bits of a lane. */
+OZ_Q_INLINE vf qi_book(const float *values, qi_i code)
+{
+    return _mm512_permutexvar_ps(code, _mm512_loadu_ps(values));
+}
 /* Half of e2m1's magnitudes by the low three bits of a lane. */
 OZ_Q_INLINE vf qi_e2m1_magnitude(qi_i code)
 {
@@ -92,6 +97,13 @@ OZ_Q_INLINE vf qi_nan(vf value, qi_i rest)
 {
     __m256i nan = _mm256_cmpeq_epi32(rest, _mm256_set1_epi32(0x7F));
     return _mm256_blendv_ps(value, qi_cast(_mm256_set1_epi32(0x7FC00000)), qi_cast(nan));
+}
+/* As above: what is under bit 3 by shuffles, which of the halves by that bit. */
+OZ_Q_INLINE vf qi_book(const float *values, qi_i code)
+{
+    vf low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values), code);
+    vf high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values + 8), code);
+    return _mm256_blendv_ps(low, high, qi_cast(_mm256_slli_epi32(code, 28)));
 }
 OZ_Q_INLINE vf qi_e2m1_magnitude(qi_i code)
 {

@@ -21,11 +21,19 @@ TILE_INLINE void qf_put(float *block, int64_t k_all, int64_t k, int64_t f, vf va
 }
 
 /* Eight (four, two) of K of all features. */
-TILE_INLINE void qf_step(enum oz_qcode code, const uint8_t *codes, float *block, int64_t k_all,
-                         int64_t k, const float *scales)
+TILE_INLINE void qf_step(enum oz_qcode code, const float *book, const uint8_t *codes, float *block,
+                         int64_t k_all, int64_t k, const float *scales)
 {
     for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
-        if (code == OZ_QCODE_E2M1) {
+        if (code == OZ_QCODE_NF4) {
+            qi_i x = qi_load(codes + 4 * f);
+            for (int i = 0; i < 4; i++) {
+                qf_put(block, k_all, k + 2 * i, f, qi_book(book, QI(srli_epi32)(x, QI_N(4 * i))),
+                       scales);
+                qf_put(block, k_all, k + 2 * i + 1, f,
+                       qi_book(book, QI(srli_epi32)(x, QI_N(16 + 4 * i))), scales);
+            }
+        } else if (code == OZ_QCODE_E2M1) {
             qi_i x = qi_load(codes + 4 * f);
             for (int i = 0; i < 4; i++) {
                 qf_put(block, k_all, k + 2 * i, f, qi_e2m1(QI(srli_epi32)(x, QI_N(4 * i))), scales);
@@ -77,9 +85,11 @@ static void qf_decode(const struct oz_qlayout *l, const float *scales, const uin
         if (l->code == OZ_QCODE_E4M3) {
             qf_pairs(at, block, k, i, s);
         } else if (l->code == OZ_QCODE_S8) {
-            qf_step(OZ_QCODE_S8, at, block, k, i, s);
+            qf_step(OZ_QCODE_S8, NULL, at, block, k, i, s);
+        } else if (oz_qcode_has_book(l->code)) {
+            qf_step(OZ_QCODE_NF4, l->values->f32, at, block, k, i, s);
         } else {
-            qf_step(OZ_QCODE_E2M1, at, block, k, i, s);
+            qf_step(OZ_QCODE_E2M1, NULL, at, block, k, i, s);
         }
     }
 }
@@ -106,8 +116,9 @@ static void qf_bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n,
 #define QF_KERNEL(block_)                                                                       \
     {                                                                                           \
         .mr = TILE_MR, .k_block = (block_), .row_block = 192, .rows = OZ_QROWS_F32,             \
-        .step_bytes = 4 * OZ_Q_NR * (int32_t)sizeof(float), .decode = qf_decode, .run = qf_run, \
-        .bring = qf_bring, .scales = qe_scales, .finish = qe_finish, .store = v_store_tile,     \
+        .step_bytes = 4 * OZ_Q_NR * (int32_t)sizeof(float), .books = true, .decode = qf_decode, \
+        .run = qf_run, .bring = qf_bring, .scales = qe_scales, .finish = qe_finish,             \
+        .store = v_store_tile,                                                                  \
     }
 
 #endif

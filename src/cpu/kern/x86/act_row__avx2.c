@@ -1,0 +1,7 @@
+/* Rows of activations to codes in vectors of 8 lanes; see act_row_vec.h. */
+#include "cpu/kern/x86/vec_avx2.h"
+
+#include "cpu/kern/x86/act_row_vec.h"
+
+OZ_CODER(oz_coder__avx2, oz_kernel_act_quant_codes__avx2, "oz_act_quant_f32_codes__avx2",
+         OZ_TIER_AVX2)
