@@ -472,6 +472,58 @@ OZ_API OZ_MUST_USE enum oz_status oz_comparison_save(const struct oz_comparison 
 OZ_API OZ_MUST_USE enum oz_status oz_comparison_sheet(const struct oz_comparison *comparison,
                                                       struct oz_image **out, struct oz_error *err);
 
+/* Variants of a model against a reference; see oz_models_compare. */
+struct oz_models_options {
+    size_t struct_size;
+    /* The model, and how everything runs: device, precision, threads, header limit, log, progress
+     * (OZ_STAGE_STUDY). ignored_layers, keep and allow_unmatched are those of candidate_quantizations.
+     * It asks for no quantization, LoRA, transformer or scheduler_config itself. */
+    const struct oz_engine_options *engine;
+    const char *reference_model; /* in place of the engine's model as it is stored; NULL: that */
+
+    /* Each is a method ("int8"), a config as JSON object, or the path of a file with one; LABEL= before
+     * it names it in results ("w8a16={\"method\": ...}"). They quantize the engine's model. */
+    const char *const *candidate_quantizations;
+    int32_t candidate_quantization_count;
+    const char *const *candidate_models; /* folders or org/name, LABEL= before it likewise */
+    int32_t candidate_model_count;
+
+    const struct oz_image_request *requests; /* of one size and number of steps */
+    int32_t request_count;
+    int32_t warmup_runs;  /* short pictures before each variant's first; default 1 */
+    int32_t measure_runs; /* times that each picture is drawn, for its times; default 1 */
+
+    /* Files that are written; NULL: not. output_json holds partial results, marked "complete": false,
+     * from early on; where it holds those of the same comparison, they are gone on from. */
+    const char *output_json;
+    const char *save_output_dir; /* <dir>/<label>/image_<i>.png */
+    const char *report;          /* one HTML file that needs no other */
+    const char *contact_sheet;   /* a PNG: a row for each picture, the reference first */
+
+    /* What is asked of every candidate; negative (default): nothing. Ratios are over the reference's. */
+    double min_psnr_db, min_ssim, min_cosine, max_memory_ratio, max_time_ratio;
+    int32_t assert_different; /* nonzero: no candidate's latents may equal the reference's throughout */
+    int32_t json;             /* nonzero: one JSON document instead of a table for people */
+};
+OZ_API void oz_models_options_init(struct oz_models_options *options, size_t struct_size);
+#define oz_models_options_default(options) oz_models_options_init((options), sizeof *(options))
+
+/*
+ * Draws every request with the reference and with each candidate, from the same first latents, by the
+ * reference's scheduler, one picture at a time; and compares first predictions, latents after every step
+ * and pictures (8 bits and before rounding), times by stage, memory and bytes; and checks that every
+ * layer ran as it was planned (docs/quality.md). Variants are loaded one after the other: memory does
+ * not grow with their number. A candidate that fails is a part of the result, and the others go on; its
+ * status is returned after everything has been written.
+ * OZ_ERR_THRESHOLD, likewise after: a candidate misses what was asked for, equals the reference against
+ * assert_different, or has a layer that did not run as planned. OZ_ERR_CANCELLED: says what is kept.
+ * OZ_ERR_ARG: no candidate, two with one label, requests of two sizes; OZ_ERR_IO: a file that cannot be
+ * written. Else as oz_engine_open for the reference.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_models_compare(const struct oz_models_options *options,
+                                                    oz_write_fn write, void *ctx,
+                                                    struct oz_error *err);
+
 /* A quantization method of a program's own: schemes by the names of docs/quantization. */
 struct oz_method_options {
     size_t struct_size;

@@ -64,6 +64,8 @@ static struct oz_exec begin(struct run *r, enum oz_exec_mode mode, struct oz_are
         x.trace = r->args->trace;
         x.dump = r->args->dump;
         x.dump_ctx = r->args->dump_ctx;
+        x.watch = r->args->watch;
+        x.watch_ctx = r->args->watch_ctx;
         x.stop = wants_stop;
         x.stop_ctx = r;
     }

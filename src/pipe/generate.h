@@ -45,6 +45,8 @@ struct oz_run {
     const struct oz_run_hooks *hooks; /* NULL: none */
     oz_exec_dump_fn dump;             /* NULL: none */
     void *dump_ctx;
+    oz_exec_watch_fn watch; /* NULL: none */
+    void *watch_ctx;
 };
 
 /*
