@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "study/label.h"
 #include "study/models.h"
+#include "study/report.h"
 
 #define MAX_TEXT_BYTES ((size_t)512 << 20)
 #define MAX_CANDIDATES 256
@@ -264,6 +265,9 @@ static enum oz_status run(struct job *job, oz_write_fn write, void *ctx, struct 
     OZ_TRY(oz_model_comparison_run(&job->comparison, &job->args, err));
     if (job->options.contact_sheet != NULL) {
         OZ_TRY(write_sheet(job, err));
+    }
+    if (job->options.report != NULL) {
+        OZ_TRY(oz_model_report_write(job->comparison, job->options.report, err));
     }
     OZ_TRY(print(job, write, ctx, err));
     return oz_model_comparison_judge(job->comparison, err);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "load/load.h"
 #include "ops/param.h"
+#include "study/hash.h"
 
 static const char *const fault_names[OZ_DISPATCH_FAULTS] = {
     [OZ_DISPATCH_NOT_QUANTIZED] = "missing_from_model",
@@ -38,6 +39,9 @@ void oz_dispatch_deinit(struct oz_dispatch *d)
         for (int k = 0; k < OZ_DISPATCH_NAMES; k++) {
             oz_free(d->faults[i].names[k]);
         }
+    }
+    for (int k = 0; k < OZ_DISPATCH_NAMES; k++) {
+        oz_free(d->unused.names[k]);
     }
     *d = (struct oz_dispatch){0};
 }
@@ -87,7 +91,8 @@ void oz_dispatch_watch_deinit(struct oz_dispatch_watch *w)
     *w = (struct oz_dispatch_watch){0};
 }
 
-/* A parameter ran with an input; several rows may share one (parts of a stack). */
+/* A parameter ran with an input (NULL: it is the operator's own); several rows may share a parameter
+ * (parts of a stack). */
 static void see(struct oz_dispatch_watch *w, const struct oz_param *param, const struct oz_act *x,
                 int32_t mode)
 {
@@ -101,7 +106,9 @@ static void see(struct oz_dispatch_watch *w, const struct oz_param *param, const
         l--;
     }
     bool other = false;
-    if (param->act_count > 0) {
+    if (x == NULL) {
+        other = false;
+    } else if (param->act_count > 0) {
         other = !oz_act_spec_equal(&x->spec, &param->acts[oz_param_mode(param, mode)]);
     } else {
         other = x->spec.scale_count > 0; /* plain weights take plain rows */
@@ -121,6 +128,10 @@ void oz_dispatch_watch_op(void *ctx, enum oz_op op, const void *args)
         if (a->up != NULL) {
             see(w, &a->up->w, a->x, a->mode);
         }
+    } else if (op == OZ_OP_TIME_EMBED) {
+        const struct oz_time_embed_args *a = args;
+        see(w, &a->linear_1->w, NULL, 0);
+        see(w, &a->linear_2->w, NULL, 0);
     } else if (op == OZ_OP_EXPERTS) {
         const struct oz_experts_args *a = args;
         see(w, a->up, a->x, a->mode);
@@ -131,11 +142,9 @@ void oz_dispatch_watch_op(void *ctx, enum oz_op op, const void *args)
 
 /* ---- judging ---- */
 
-static enum oz_status blame(struct oz_dispatch *d, enum oz_dispatch_fault fault,
-                            const struct oz_component *c, const struct oz_layer *layer,
-                            struct oz_error *err)
+static enum oz_status add_name(struct oz_dispatch_list *list, const struct oz_component *c,
+                               const struct oz_layer *layer, struct oz_error *err)
 {
-    struct oz_dispatch_list *list = &d->faults[fault];
     if (list->count < OZ_DISPATCH_NAMES) {
         size_t bytes = strlen(c->name) + strlen(layer->module) + 2;
         char *name = oz_alloc(bytes);
@@ -147,6 +156,47 @@ static enum oz_status blame(struct oz_dispatch *d, enum oz_dispatch_fault fault,
     }
     list->count++;
     return OZ_OK;
+}
+
+static enum oz_status blame(struct oz_dispatch *d, enum oz_dispatch_fault fault,
+                            const struct oz_component *c, const struct oz_layer *layer,
+                            struct oz_error *err)
+{
+    return add_name(&d->faults[fault], c, layer, err);
+}
+
+static uint64_t name_hash(const struct oz_dispatch_watch *w, const struct oz_dispatch_layer *l)
+{
+    const struct oz_component *c = &w->pipeline->components[l->component];
+    return oz_hash_text(oz_hash_text(OZ_HASH_START, c->name), c->table.rows[l->row].module);
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+enum oz_status oz_dispatch_list_idle(const struct oz_dispatch_watch *w,
+                                     struct oz_dispatch_idle *idle, struct oz_error *err)
+{
+    *idle = (struct oz_dispatch_idle){
+        .hashes = oz_alloc_zero((size_t)w->count + 1, sizeof *idle->hashes)};
+    if (idle->hashes == NULL) {
+        return OZ_FAIL_NOMEM(err, "the dispatch check");
+    }
+    for (int32_t i = 0; i < w->count; i++) {
+        if (w->layers[i].runs == 0) {
+            idle->hashes[idle->count++] = name_hash(w, &w->layers[i]);
+        }
+    }
+    qsort(idle->hashes, (size_t)idle->count, sizeof *idle->hashes, by_hash);
+    return OZ_OK;
+}
+
+static bool is_idle(const struct oz_dispatch_idle *idle, uint64_t hash)
+{
+    return bsearch(&hash, idle->hashes, (size_t)idle->count, sizeof hash, by_hash) != NULL;
 }
 
 /* The kernel that the load report planned for a row; NULL: none. */
@@ -161,6 +211,7 @@ static const char *planned_kernel(const struct oz_component *c, int32_t row)
 }
 
 static enum oz_status judge_layer(const struct oz_dispatch_watch *w,
+                                  const struct oz_dispatch_idle *reference,
                                   const struct oz_dispatch_layer *l, struct oz_dispatch *d,
                                   struct oz_error *err)
 {
@@ -181,6 +232,9 @@ static enum oz_status judge_layer(const struct oz_dispatch_watch *w,
         d->quantized_in_both += planned != NULL;
         d->unquantized_in_both += planned == NULL;
     }
+    if (l->runs == 0 && is_idle(reference, name_hash(w, l))) {
+        return add_name(&d->unused, c, layer, err);
+    }
     if (l->runs == 0) {
         return blame(d, OZ_DISPATCH_NEVER_RAN, c, layer, err);
     }
@@ -198,12 +252,13 @@ static enum oz_status judge_layer(const struct oz_dispatch_watch *w,
     return OZ_OK;
 }
 
-enum oz_status oz_dispatch_judge(const struct oz_dispatch_watch *w, struct oz_dispatch *out,
+enum oz_status oz_dispatch_judge(const struct oz_dispatch_watch *w,
+                                 const struct oz_dispatch_idle *reference, struct oz_dispatch *out,
                                  struct oz_error *err)
 {
     *out = (struct oz_dispatch){0};
     for (int32_t i = 0; i < w->count; i++) {
-        enum oz_status status = judge_layer(w, &w->layers[i], out, err);
+        enum oz_status status = judge_layer(w, reference, &w->layers[i], out, err);
         if (status != OZ_OK) {
             oz_dispatch_deinit(out);
             return status;

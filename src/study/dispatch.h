@@ -22,7 +22,7 @@
 enum oz_dispatch_fault {
     OZ_DISPATCH_NOT_QUANTIZED, /* planned in a scheme, resident as stored */
     OZ_DISPATCH_UNPLANNED,     /* the other way round, or in another scheme's codec */
-    OZ_DISPATCH_NEVER_RAN,
+    OZ_DISPATCH_NEVER_RAN,    /* but did in the reference */
     OZ_DISPATCH_OTHER_INPUT,  /* its activations were not in the scheme's format */
     OZ_DISPATCH_OTHER_KERNEL, /* not the kernel of the load report */
     OZ_DISPATCH_FAULTS
@@ -37,6 +37,9 @@ struct oz_dispatch_list {
 struct oz_dispatch {
     int32_t quantized_in_both, unquantized_in_both; /* as planned and so resident */
     struct oz_dispatch_list faults[OZ_DISPATCH_FAULTS];
+    /* Layers that no picture needs, in the reference neither: an encoder of pictures, what the last block
+     * would do with text. */
+    struct oz_dispatch_list unused;
 };
 
 const char *oz_dispatch_fault_name(enum oz_dispatch_fault fault); /* "never_ran" */
@@ -65,8 +68,18 @@ void oz_dispatch_watch_deinit(struct oz_dispatch_watch *w); /* zeroes are fine *
 /* An oz_exec_watch_fn; ctx is a struct oz_dispatch_watch. */
 void oz_dispatch_watch_op(void *ctx, enum oz_op op, const void *args);
 
-/* What has been seen so far. OZ_ERR_NOMEM. */
+/* Layers that never ran, by the hashes of their names, ascending. */
+struct oz_dispatch_idle {
+    uint64_t *hashes; /* oz_free */
+    int32_t count;
+};
+OZ_MUST_USE enum oz_status oz_dispatch_list_idle(const struct oz_dispatch_watch *w,
+                                                 struct oz_dispatch_idle *idle,
+                                                 struct oz_error *err);
+
+/* What has been seen so far. Layers that are idle in the reference may be idle here. OZ_ERR_NOMEM. */
 OZ_MUST_USE enum oz_status oz_dispatch_judge(const struct oz_dispatch_watch *w,
+                                             const struct oz_dispatch_idle *reference,
                                              struct oz_dispatch *out, struct oz_error *err);
 
 #endif

@@ -378,7 +378,11 @@ static enum oz_status take_finished(struct work *w, struct oz_error *err)
     oz_variant_read_peak(&w->run);
     r->bytes = w->run.bytes;
     oz_dispatch_deinit(&r->dispatch);
-    OZ_TRY(oz_dispatch_judge(&w->run.watch, &r->dispatch, err));
+    if (w->variant < 0) {
+        oz_free(w->c->idle.hashes);
+        OZ_TRY(oz_dispatch_list_idle(&w->run.watch, &w->c->idle, err));
+    }
+    OZ_TRY(oz_dispatch_judge(&w->run.watch, &w->c->idle, &r->dispatch, err));
     r->dispatched = true;
     return OZ_OK;
 }
@@ -700,6 +704,7 @@ void oz_model_comparison_close(struct oz_model_comparison **comparison)
     }
     result_deinit(&c->reference);
     oz_scratch_close(&c->scratch);
+    oz_free(c->idle.hashes);
     oz_free(c->model_name);
     oz_free(c->tasks);
     oz_free(c->candidates);

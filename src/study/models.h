@@ -93,6 +93,7 @@ struct oz_model_comparison {
     struct oz_model_result reference, *candidates;
     bool complete;
     struct oz_scratch scratch;
+    struct oz_dispatch_idle idle; /* layers that the reference did not need */
     /* inside */
     int64_t steps_done, steps_total;
     double saved_s;

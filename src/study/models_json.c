@@ -126,6 +126,16 @@ static void put_times(struct oz_buf *b, const struct oz_model_comparison *c,
                   boolean(r->bytes.peak_of_process));
 }
 
+static void put_names(struct oz_buf *b, const char *key, const struct oz_dispatch_list *list)
+{
+    oz_buf_printf(b, ", \"%s\": {\"count\": %d, \"names\": [", key, list->count);
+    for (int k = 0; k < OZ_DISPATCH_NAMES && k < list->count && list->names[k] != NULL; k++) {
+        oz_buf_puts(b, k > 0 ? ", " : "");
+        oz_study_json_text(b, list->names[k]);
+    }
+    oz_buf_puts(b, "]}");
+}
+
 static void put_dispatch(struct oz_buf *b, const struct oz_dispatch *d)
 {
     oz_buf_printf(b,
@@ -133,15 +143,9 @@ static void put_dispatch(struct oz_buf *b, const struct oz_dispatch *d)
                   "\"unquantized_in_both\": %d",
                   boolean(oz_dispatch_agrees(d)), d->quantized_in_both, d->unquantized_in_both);
     for (int i = 0; i < OZ_DISPATCH_FAULTS; i++) {
-        const struct oz_dispatch_list *f = &d->faults[i];
-        oz_buf_printf(b, ", \"%s\": {\"count\": %d, \"names\": [",
-                      oz_dispatch_fault_name((enum oz_dispatch_fault)i), f->count);
-        for (int k = 0; k < OZ_DISPATCH_NAMES && k < f->count && f->names[k] != NULL; k++) {
-            oz_buf_puts(b, k > 0 ? ", " : "");
-            oz_study_json_text(b, f->names[k]);
-        }
-        oz_buf_puts(b, "]}");
+        put_names(b, oz_dispatch_fault_name((enum oz_dispatch_fault)i), &d->faults[i]);
     }
+    put_names(b, "not_needed", &d->unused);
     oz_buf_puts(b, "}");
 }
 

@@ -162,6 +162,19 @@ static void read_picture(const struct oz_model_comparison *c, struct oz_model_re
     }
 }
 
+static enum oz_status read_names(struct oz_dispatch_list *list, const struct oz_json *v,
+                                 struct oz_error *err)
+{
+    list->count = (int32_t)oz_json_integer(oz_json_get(v, "count"), 0);
+    for (int k = 0; k < OZ_DISPATCH_NAMES && k < list->count; k++) {
+        list->names[k] = oz_strdup(oz_json_string(oz_json_at(oz_json_get(v, "names"), (size_t)k), "?"));
+        if (list->names[k] == NULL) {
+            return OZ_FAIL_NOMEM(err, "the dispatch check");
+        }
+    }
+    return OZ_OK;
+}
+
 static enum oz_status read_dispatch(struct oz_model_result *r, const struct oz_json *v,
                                     struct oz_error *err)
 {
@@ -172,18 +185,10 @@ static enum oz_status read_dispatch(struct oz_model_result *r, const struct oz_j
     d->quantized_in_both = (int32_t)oz_json_integer(oz_json_get(v, "quantized_in_both"), 0);
     d->unquantized_in_both = (int32_t)oz_json_integer(oz_json_get(v, "unquantized_in_both"), 0);
     for (int i = 0; i < OZ_DISPATCH_FAULTS; i++) {
-        struct oz_dispatch_list *list = &d->faults[i];
-        const struct oz_json *f =
-            oz_json_get(v, oz_dispatch_fault_name((enum oz_dispatch_fault)i));
-        list->count = (int32_t)oz_json_integer(oz_json_get(f, "count"), 0);
-        for (int k = 0; k < OZ_DISPATCH_NAMES && k < list->count; k++) {
-            const struct oz_json *name = oz_json_at(oz_json_get(f, "names"), (size_t)k);
-            list->names[k] = oz_strdup(oz_json_string(name, "?"));
-            if (list->names[k] == NULL) {
-                return OZ_FAIL_NOMEM(err, "the dispatch check");
-            }
-        }
+        const char *key = oz_dispatch_fault_name((enum oz_dispatch_fault)i);
+        OZ_TRY(read_names(&d->faults[i], oz_json_get(v, key), err));
     }
+    OZ_TRY(read_names(&d->unused, oz_json_get(v, "not_needed"), err));
     r->dispatched = true;
     return OZ_OK;
 }
