@@ -110,13 +110,15 @@ static enum oz_status check_foreign(const struct settings *s)
         {s->max_time_ratio >= 0, "max-time-ratio"},
         {s->assert_different, "assert-different"},
         {s->allow_unmatched, "allow-unmatched"},
+        {s->full, "full"},
+        {s->budget != NULL, "budget"},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (options[i].given) {
             return cli_fail(OZ_ERR_ARG,
                             "--%s is about models; then candidates are given by "
-                            "--candidate-quantization or --candidate-model, and the argument is the "
-                            "model.",
+                            "--candidate-quantization or --candidate-model (or --sensitivity asks), and "
+                            "the argument is the model.",
                             options[i].name);
         }
     }
@@ -126,7 +128,7 @@ static enum oz_status check_foreign(const struct settings *s)
 enum oz_status cli_compare(const struct settings *s)
 {
     struct output sheet = {0};
-    if (s->candidate_quantizations.count > 0 || s->candidate_models.count > 0) {
+    if (s->candidate_quantizations.count > 0 || s->candidate_models.count > 0 || s->sensitivity) {
         return cli_compare_models(s);
     }
     enum oz_status status = check_foreign(s);

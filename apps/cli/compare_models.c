@@ -78,6 +78,41 @@ static enum oz_status read_requests(struct job *job)
     return OZ_OK;
 }
 
+/* Options of comparisons that a search has not, and the other way round. */
+static enum oz_status check_mode(const struct settings *s)
+{
+    const struct {
+        bool given;
+        const char *name;
+    } comparing[] = {
+        {s->candidate_models.count > 0, "candidate-model"},
+        {s->reference_model != NULL, "reference-model"},
+        {s->save_output_dir != NULL, "save-output-dir"},
+        {s->contact_sheet != NULL, "contact-sheet"},
+        {s->ignored_layers.count > 0, "ignored-layers"},
+        {s->allow_unmatched, "allow-unmatched"},
+        {s->repeat > 0, "repeat"},
+        {s->min_psnr >= 0, "min-psnr"},
+        {s->min_ssim >= 0, "min-ssim"},
+        {s->min_cosine >= 0, "min-cosine"},
+        {s->max_memory_ratio >= 0, "max-memory-ratio"},
+        {s->max_time_ratio >= 0, "max-time-ratio"},
+        {s->assert_different, "assert-different"},
+    };
+    for (size_t i = 0; i < sizeof comparing / sizeof *comparing && s->sensitivity; i++) {
+        if (comparing[i].given) {
+            return cli_fail(OZ_ERR_ARG, "--%s has no effect with --sensitivity.", comparing[i].name);
+        }
+    }
+    if (!s->sensitivity && (s->full || s->budget != NULL)) {
+        return cli_fail(OZ_ERR_ARG, "--%s needs --sensitivity.", s->full ? "full" : "budget");
+    }
+    if (s->sensitivity && s->report != NULL && s->budget == NULL) {
+        return cli_fail(OZ_ERR_ARG, "--report with --sensitivity shows a proposal: it needs --budget.");
+    }
+    return OZ_OK;
+}
+
 static enum oz_status check(struct job *job)
 {
     const struct settings *s = job->settings;
@@ -96,6 +131,9 @@ static enum oz_status check(struct job *job)
     }
     enum oz_status status = check_names(s);
     if (status == OZ_OK) {
+        status = check_mode(s);
+    }
+    if (status == OZ_OK) {
         status = read_requests(job);
     }
     if (status == OZ_OK && s->contact_sheet != NULL) {
@@ -104,18 +142,47 @@ static enum oz_status check(struct job *job)
     return status;
 }
 
+static void fill_engine(struct job *job, struct oz_engine_options *engine)
+{
+    const struct settings *s = job->settings;
+    cli_model_options(engine, s, &job->ignored);
+    engine->model = s->arguments.count > 0 ? s->arguments.items[0] : NULL;
+    engine->log = cli_log;
+    engine->log_ctx = &job->verbose;
+    engine->progress = cli_progress;
+    engine->progress_ctx = &job->progress;
+}
+
+static enum oz_status search(struct job *job)
+{
+    const struct settings *s = job->settings;
+    struct oz_sensitivity_options options;
+    struct oz_engine_options engine;
+    struct oz_error err;
+    fill_engine(job, &engine);
+    oz_sensitivity_options_default(&options);
+    options.engine = &engine;
+    options.schemes = s->candidate_quantizations.items;
+    options.scheme_count = (int32_t)s->candidate_quantizations.count;
+    options.requests = job->requests;
+    options.request_count = job->count;
+    options.full = s->full;
+    options.budget = s->budget;
+    options.output_json = s->output_json;
+    options.report = s->report;
+    options.json = s->json;
+    enum oz_status status = oz_model_sensitivity(&options, cli_write, NULL, &err);
+    cli_progress_end(&job->progress);
+    return cli_print_done(status, &err);
+}
+
 static enum oz_status compare(struct job *job)
 {
     const struct settings *s = job->settings;
     struct oz_models_options options;
     struct oz_engine_options engine;
     struct oz_error err;
-    cli_model_options(&engine, s, &job->ignored);
-    engine.model = s->arguments.count > 0 ? s->arguments.items[0] : NULL;
-    engine.log = cli_log;
-    engine.log_ctx = &job->verbose;
-    engine.progress = cli_progress;
-    engine.progress_ctx = &job->progress;
+    fill_engine(job, &engine);
     oz_models_options_default(&options);
     options.engine = &engine;
     options.reference_model = s->reference_model;
@@ -152,7 +219,7 @@ enum oz_status cli_compare_models(const struct settings *s)
     cli_progress_init(&job.progress, s->quiet);
     enum oz_status status = check(&job);
     if (status == OZ_OK) {
-        status = compare(&job);
+        status = s->sensitivity ? search(&job) : compare(&job);
     }
     cli_output_close(&job.sheet);
     cli_prompts_free(&job.prompts);

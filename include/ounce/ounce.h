@@ -524,6 +524,45 @@ OZ_API OZ_MUST_USE enum oz_status oz_models_compare(const struct oz_models_optio
                                                     oz_write_fn write, void *ctx,
                                                     struct oz_error *err);
 
+/* Which layers bear which scheme; see oz_model_sensitivity. */
+struct oz_sensitivity_options {
+    size_t struct_size;
+    const struct oz_engine_options *engine; /* as in oz_models_options, without its keep-list and patterns */
+
+    /* The schemes to choose from: methods, with activations at most, as in oz_models_options. None: int8,
+     * fp8_per_channel with plain activations, nvfp4. At most 8. */
+    const char *const *schemes;
+    int32_t scheme_count;
+
+    const struct oz_image_request *requests; /* of the search; of one size and number of steps */
+    int32_t request_count;
+    uint64_t verify_offset; /* of the seeds of the proof; default 1000 */
+    int32_t full;           /* nonzero: measures pictures, not recorded activations and short runs */
+
+    /* What the proposal must meet at least cost: "psnr=40" (dB, mean), "rel-l2=0.01" (pictures, mean) or
+     * "bytes=12MiB" (resident transformer). NULL: layers are ranked, and nothing is proposed. */
+    const char *budget;
+
+    const char *output_json; /* as in oz_models_options: what is measured is kept in it from early on */
+    const char *report;      /* with a budget */
+    int32_t json;
+};
+OZ_API void oz_sensitivity_options_init(struct oz_sensitivity_options *options, size_t struct_size);
+#define oz_sensitivity_options_default(options) \
+    oz_sensitivity_options_init((options), sizeof *(options))
+
+/*
+ * Measures for every linear layer of the transformer (fused ones together) and for every role the error
+ * of quantizing it alone and of keeping it alone; with a budget then searches the assignment of schemes
+ * to layers that meets it at least cost, writes it as a quantization_config, and proves it on pictures of
+ * other seeds beside every scheme for all layers. Two variants are loaded at a time.
+ * OZ_ERR_THRESHOLD, after all has been written: nothing was found that meets the budget. OZ_ERR_CANCELLED:
+ * says what is kept. OZ_ERR_ARG; OZ_ERR_IO; else as oz_engine_open.
+ */
+OZ_API OZ_MUST_USE enum oz_status
+oz_model_sensitivity(const struct oz_sensitivity_options *options, oz_write_fn write, void *ctx,
+                     struct oz_error *err);
+
 /* A quantization method of a program's own: schemes by the names of docs/quantization. */
 struct oz_method_options {
     size_t struct_size;

@@ -267,7 +267,7 @@ static enum oz_status run(struct job *job, oz_write_fn write, void *ctx, struct 
         OZ_TRY(write_sheet(job, err));
     }
     if (job->options.report != NULL) {
-        OZ_TRY(oz_model_report_write(job->comparison, job->options.report, err));
+        OZ_TRY(oz_model_report_write(job->comparison, NULL, job->options.report, err));
     }
     OZ_TRY(print(job, write, ctx, err));
     return oz_model_comparison_judge(job->comparison, err);

@@ -130,8 +130,10 @@ void oz_dispatch_watch_op(void *ctx, enum oz_op op, const void *args)
         }
     } else if (op == OZ_OP_TIME_EMBED) {
         const struct oz_time_embed_args *a = args;
-        see(w, &a->linear_1->w, NULL, 0);
-        see(w, &a->linear_2->w, NULL, 0);
+        if (a->linear_1 != NULL) {
+            see(w, &a->linear_1->w, NULL, 0);
+            see(w, &a->linear_2->w, NULL, 0);
+        }
     } else if (op == OZ_OP_EXPERTS) {
         const struct oz_experts_args *a = args;
         see(w, a->up, a->x, a->mode);

@@ -15,7 +15,8 @@
 #define MIB (1024.0 * 1024.0)
 #define MAX_REPORT_BYTES ((size_t)1 << 30)
 #define MAX_PNG_BYTES ((size_t)INT32_MAX)
-#define PICTURES_BYTES 4700000.0 /* of all pictures, four bytes a pixel at most */
+#define WANTED_BYTES 5000000     /* of a report; a larger one shows smaller pictures */
+#define LEAST_SIDE 64            /* of a picture that is shown smaller */
 #define AMPLIFICATION 8          /* of differences */
 
 /* ---- which candidates can be shown ---- */
@@ -152,7 +153,7 @@ static bool is_plotted(const struct oz_model_comparison *c, const struct oz_mode
 }
 
 struct dot {
-    double cost, psnr, label_y;
+    double cost, psnr, label_y; /* psnr: or what the chart's y is */
     int32_t index;
 };
 
@@ -279,8 +280,11 @@ static enum oz_status put_trajectories(struct oz_buf *b, const struct oz_model_c
 {
     int32_t steps = c->shape.steps;
     double *x = oz_alloc_zero(2 * (size_t)steps, sizeof *x);
+    struct dot *dots = oz_alloc_zero((size_t)c->args->count, sizeof *dots);
     double least = INFINITY, most = 0;
-    if (x == NULL) {
+    if (x == NULL || dots == NULL) {
+        oz_free(x);
+        oz_free(dots);
         return OZ_FAIL_NOMEM(err, "a chart");
     }
     for (int32_t i = 0; i < c->args->count; i++) {
@@ -297,30 +301,32 @@ static enum oz_status put_trajectories(struct oz_buf *b, const struct oz_model_c
                                  .x_name = "denoising step",
                                  .y_name = "relative L2 of the latents",
                                  .x0 = 1,
-                                 .x1 = steps > 1 ? steps : 2,
+                                 .x1 = steps > 1 ? 1.3 * steps : 2.6, /* room for names */
                                  .y0 = least,
                                  .y1 = most,
                                  .log_y = true,
-                                 .width = 760,
+                                 .width = 520,
                                  .height = 340};
         oz_chart_decades(&chart.y0, &chart.y1);
         oz_buf_puts(b, "<figure>");
         oz_chart_begin(&chart, b);
-        double last = -INFINITY;
+        int32_t ends = 0;
         for (int32_t i = 0; i < c->args->count; i++) {
             const struct oz_model_result *r = &c->candidates[i];
             if (!is_plotted(c, r)) {
                 continue;
             }
+            dots[ends++] = (struct dot){steps, step_mean(c, r, steps - 1), 0, i};
             for (int32_t k = 0; k < steps; k++) {
                 x[k] = k + 1;
                 x[steps + k] = step_mean(c, r, k);
             }
             oz_chart_line(&chart, b, x, x + steps, steps, i, false);
-            double at = oz_chart_y(&chart, x[2 * steps - 1]) - 5;
-            at = fabs(at - last) < 13 ? last + 13 : at;
-            oz_chart_point(&chart, b, steps, x[2 * steps - 1], i, r->asked.label, at);
-            last = at;
+        }
+        place_labels(&chart, dots, ends);
+        for (int32_t i = 0; i < ends; i++) {
+            oz_chart_point(&chart, b, steps, dots[i].psnr, dots[i].index,
+                           c->candidates[dots[i].index].asked.label, dots[i].label_y);
         }
         oz_chart_end(b);
         oz_buf_puts(b, "<figcaption>Latents after each step, mean over the pictures. Lines that run "
@@ -328,6 +334,7 @@ static enum oz_status put_trajectories(struct oz_buf *b, const struct oz_model_c
                        "</figcaption></figure>\n");
     }
     oz_free(x);
+    oz_free(dots);
     return OZ_OK;
 }
 
@@ -455,16 +462,11 @@ static void put_slider(struct oz_buf *b, const struct oz_model_comparison *c)
 }
 
 static enum oz_status put_pictures(struct oz_buf *b, const struct oz_model_comparison *c,
-                                   struct oz_error *err)
+                                   int32_t shrunk, struct oz_error *err)
 {
     int32_t width = c->tasks[0].width, height = c->tasks[0].height;
     size_t bytes = 3 * (size_t)width * (size_t)height;
-    struct painter p = {.c = c, .b = b, .width = width, .height = height, .shrink = 1};
-    double pictures = (1 + 2.0 * c->args->count) * c->args->task_count;
-    while (4.0 * width * height / p.shrink / p.shrink * pictures > PICTURES_BYTES &&
-           width / (p.shrink + 1) >= 64 && height / (p.shrink + 1) >= 64) {
-        p.shrink++;
-    }
+    struct painter p = {.c = c, .b = b, .width = width, .height = height, .shrink = shrunk};
     oz_buf_printf(b, "<h2>Pictures</h2>\n<p>A row for each prompt: the reference, then each candidate "
                      "over its difference from it, amplified %d times (black is equal).",
                   AMPLIFICATION);
@@ -559,12 +561,17 @@ static void put_requests(struct oz_buf *b, const struct oz_model_comparison *c)
             oz_html_text(b, r->asked.model != NULL ? r->asked.model : "emoji");
             oz_buf_puts(b, "</code>. ");
         }
-        oz_html_text(b, r->summary != NULL ? r->summary : "");
         oz_buf_puts(b, "</p>\n");
+        if (r->summary != NULL) {
+            oz_buf_puts(b, "<details><summary>Layers</summary><p>");
+            oz_html_text(b, r->summary);
+            oz_buf_puts(b, "</p></details>\n");
+        }
     }
 }
 
 static enum oz_status put_all(struct oz_buf *b, const struct oz_model_comparison *c,
+                              const struct oz_report_section *section, int32_t shrunk,
                               struct oz_error *err)
 {
     char title[256], foot[256];
@@ -579,18 +586,27 @@ static enum oz_status put_all(struct oz_buf *b, const struct oz_model_comparison
     put_table(b, c);
     put_markdown(b, c);
     OZ_TRY(put_charts(b, c, err));
-    OZ_TRY(put_pictures(b, c, err));
+    if (section != NULL) {
+        section->put(section->ctx, b);
+    }
+    OZ_TRY(put_pictures(b, c, shrunk, err));
     put_requests(b, c);
     oz_page_end(b, foot);
     return OZ_OK;
 }
 
-enum oz_status oz_model_report_write(const struct oz_model_comparison *c, const char *path,
+enum oz_status oz_model_report_write(const struct oz_model_comparison *c,
+                                     const struct oz_report_section *section, const char *path,
                                      struct oz_error *err)
 {
     struct oz_buf b;
+    int32_t least = c->tasks[0].width < c->tasks[0].height ? c->tasks[0].width : c->tasks[0].height;
     oz_buf_init(&b, MAX_REPORT_BYTES);
-    enum oz_status status = put_all(&b, c, err);
+    enum oz_status status = put_all(&b, c, section, 1, err);
+    for (int32_t f = 2; status == OZ_OK && b.bytes > WANTED_BYTES && least / f >= LEAST_SIDE; f++) {
+        b.bytes = 0;
+        status = put_all(&b, c, section, f, err);
+    }
     if (status == OZ_OK && b.status != OZ_OK) {
         status = OZ_FAIL(err, b.status, "The report is too large.");
     }

@@ -104,7 +104,7 @@ static void x_tick(const struct oz_chart *c, struct oz_buf *b, double x)
                   "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>"
                   "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.6g</text>\n",
                   oz_chart_x(c, x), oz_chart_x(c, x), TOP, c->height - BOTTOM, oz_chart_x(c, x),
-                  c->height - BOTTOM + 16, x);
+                  c->height - BOTTOM + 17, x);
 }
 
 static void y_tick(const struct oz_chart *c, struct oz_buf *b, double y)
@@ -199,7 +199,7 @@ void oz_chart_point(const struct oz_chart *c, struct oz_buf *b, double x, double
 {
     double px = oz_chart_x(c, x), py = oz_chart_y(c, y);
     double ly = isfinite(label_y) ? label_y : py + 4;
-    bool left = px > c->width - RIGHT - 7.2 * (double)strlen(label) - 14;
+    bool left = px > c->width - RIGHT - 8.2 * (double)strlen(label) - 14;
     oz_buf_puts(b, "<g><title>");
     oz_html_text(b, label);
     oz_buf_printf(b, ": %.5g, %.5g</title>", x, y);

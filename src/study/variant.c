@@ -167,8 +167,10 @@ enum oz_status oz_variant_draw(struct oz_variant_run *v, const struct oz_task *t
                                .progress = progress,
                                .progress_ctx = progress_ctx,
                                .hooks = &hooks,
-                               .watch = v->watch.layers != NULL ? oz_dispatch_watch_op : NULL,
-                               .watch_ctx = &v->watch};
+                               .latents_only = d->latents_only,
+                               .stop_after = d->latents_only ? d->shape.steps : 0,
+                               .watch = d->watch != NULL ? d->watch : oz_dispatch_watch_op,
+                               .watch_ctx = d->watch != NULL ? d->watch_ctx : &v->watch};
     oz_free(d->picture);
     d->picture = NULL;
     d->dev = v->pipeline->dev;

@@ -83,6 +83,10 @@ struct oz_drawing {
     float *latents;    /* after each step */
     float *picture;    /* [3, height, width] in 0..1; oz_free */
     double text_s, denoise_s, decode_s;
+    /* Stops after shape.steps steps of the task's schedule, and decodes nothing; picture stays NULL. */
+    bool latents_only;
+    oz_exec_watch_fn watch; /* in place of the dispatch's; NULL: that */
+    void *watch_ctx;
     /* inside */
     struct oz_device *dev;
     int32_t step_predictions, step_latents;
@@ -90,7 +94,7 @@ struct oz_drawing {
     struct oz_error *err;
 };
 
-/* Draws a resolved task alone. `watch` NULL: dispatch is not watched. OZ_ERR_INTERNAL: the latents are
+/* Draws a resolved task alone. OZ_ERR_INTERNAL: the latents are
  * not of the drawing's shape; errors of oz_run_generate. */
 OZ_MUST_USE enum oz_status oz_variant_draw(struct oz_variant_run *v, const struct oz_task *task,
                                            struct oz_drawing *d, oz_progress_fn progress,
