@@ -1,6 +1,7 @@
 /*
- * compare.c: `ounce compare`: pictures against those of a reference. Arguments that are pictures, or
- * folders of them, are compared as they are; this is the mode that exists.
+ * compare.c: `ounce compare`: pictures against those of a reference. Without candidates among the options
+ * the arguments are pictures, or folders of them, and are compared as they are; with some the argument is
+ * a model (compare_models.c).
  */
 #define OZ_UNSTABLE
 #include <ounce/ounce.h>
@@ -86,10 +87,54 @@ static enum oz_status compare(const struct settings *s, const struct output *she
     return cli_print_done(status, &err);
 }
 
+/* Options of models, of which one is given although there is none. */
+static enum oz_status check_foreign(const struct settings *s)
+{
+    const struct {
+        bool given;
+        const char *name;
+    } options[] = {
+        {s->prompts.count > 0, "prompt"},
+        {s->prompts_file != NULL, "prompts-file"},
+        {s->negative_prompt != NULL, "negative-prompt"},
+        {s->width != 0, "width"},
+        {s->height != 0, "height"},
+        {s->num_inference_steps != 0, "num-inference-steps"},
+        {s->true_cfg_scale >= 0, "true-cfg-scale"},
+        {s->ignored_layers.count > 0, "ignored-layers"},
+        {s->reference_model != NULL, "reference-model"},
+        {s->save_output_dir != NULL, "save-output-dir"},
+        {s->report != NULL, "report"},
+        {s->min_cosine >= 0, "min-cosine"},
+        {s->max_memory_ratio >= 0, "max-memory-ratio"},
+        {s->max_time_ratio >= 0, "max-time-ratio"},
+        {s->assert_different, "assert-different"},
+        {s->allow_unmatched, "allow-unmatched"},
+        {s->full, "full"},
+        {s->budget != NULL, "budget"},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (options[i].given) {
+            return cli_fail(OZ_ERR_ARG,
+                            "--%s is about models; then candidates are given by "
+                            "--candidate-quantization or --candidate-model (or --sensitivity asks), and "
+                            "the argument is the model.",
+                            options[i].name);
+        }
+    }
+    return OZ_OK;
+}
+
 enum oz_status cli_compare(const struct settings *s)
 {
     struct output sheet = {0};
-    enum oz_status status = check(s);
+    if (s->candidate_quantizations.count > 0 || s->candidate_models.count > 0 || s->sensitivity) {
+        return cli_compare_models(s);
+    }
+    enum oz_status status = check_foreign(s);
+    if (status == OZ_OK) {
+        status = check(s);
+    }
     if (status == OZ_OK && s->contact_sheet != NULL) {
         status = cli_output_open(&sheet, "--contact-sheet", s->contact_sheet, 1);
     }

@@ -21,6 +21,7 @@ static const struct {
     [OZ_STAGE_DECODE] = {"decode", "pictures"},
     [OZ_STAGE_BENCH] = {"bench", "measurements"},
     [OZ_STAGE_WRITE] = {"write", "MiB"},
+    [OZ_STAGE_STUDY] = {"study", "steps"},
 };
 
 void cli_progress_init(struct progress *progress, bool quiet)
@@ -62,7 +63,7 @@ static void write_figures(char *text, size_t bytes, enum oz_stage stage, double 
     int decimals = bytes_count ? 1 : 0;
     int n = snprintf(text, bytes, "%.*f/%.*f %s", decimals, done * scale, decimals, total * scale,
                      stages[stage].unit);
-    if (stage != OZ_STAGE_DENOISE || spent_s < settled_s || done <= 0) {
+    if ((stage != OZ_STAGE_DENOISE && stage != OZ_STAGE_STUDY) || spent_s < settled_s || done <= 0) {
         return;
     }
     double rate = done / spent_s;

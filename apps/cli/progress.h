@@ -6,7 +6,7 @@
 #include <ounce/ounce.h>
 #include <stdbool.h>
 
-enum { CLI_STAGES = OZ_STAGE_WRITE + 1 };
+enum { CLI_STAGES = OZ_STAGE_STUDY + 1 };
 
 struct progress {
     bool shown;

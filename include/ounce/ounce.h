@@ -478,6 +478,97 @@ OZ_API OZ_MUST_USE enum oz_status oz_comparison_save(const struct oz_comparison 
 OZ_API OZ_MUST_USE enum oz_status oz_comparison_sheet(const struct oz_comparison *comparison,
                                                       struct oz_image **out, struct oz_error *err);
 
+/* Variants of a model against a reference; see oz_models_compare. */
+struct oz_models_options {
+    size_t struct_size;
+    /* The model, and how everything runs: device, precision, threads, header limit, log, progress
+     * (OZ_STAGE_STUDY). ignored_layers, keep and allow_unmatched are those of candidate_quantizations.
+     * It asks for no quantization, LoRA, transformer or scheduler_config itself. */
+    const struct oz_engine_options *engine;
+    const char *reference_model; /* in place of the engine's model as it is stored; NULL: that */
+
+    /* Each is a method ("int8"), a config as JSON object, or the path of a file with one; LABEL= before
+     * it names it in results ("w8a16={\"method\": ...}"). They quantize the engine's model. */
+    const char *const *candidate_quantizations;
+    int32_t candidate_quantization_count;
+    const char *const *candidate_models; /* folders or org/name, LABEL= before it likewise */
+    int32_t candidate_model_count;
+
+    const struct oz_image_request *requests; /* of one size and number of steps */
+    int32_t request_count;
+    int32_t warmup_runs;  /* short pictures before each variant's first; default 1 */
+    int32_t measure_runs; /* times that each picture is drawn, for its times; default 1 */
+
+    /* Files that are written; NULL: not. output_json holds partial results, marked "complete": false,
+     * from early on; where it holds those of the same comparison, they are gone on from. */
+    const char *output_json;
+    const char *save_output_dir; /* <dir>/<label>/image_<i>.png */
+    const char *report;          /* one HTML file that needs no other */
+    const char *contact_sheet;   /* a PNG: a row for each picture, the reference first */
+
+    /* What is asked of every candidate; negative (default): nothing. Ratios are over the reference's. */
+    double min_psnr_db, min_ssim, min_cosine, max_memory_ratio, max_time_ratio;
+    int32_t assert_different; /* nonzero: no candidate's latents may equal the reference's throughout */
+    int32_t json;             /* nonzero: one JSON document instead of a table for people */
+};
+OZ_API void oz_models_options_init(struct oz_models_options *options, size_t struct_size);
+#define oz_models_options_default(options) oz_models_options_init((options), sizeof *(options))
+
+/*
+ * Draws every request with the reference and with each candidate, from the same first latents, by the
+ * reference's scheduler, one picture at a time; and compares first predictions, latents after every step
+ * and pictures (8 bits and before rounding), times by stage, memory and bytes; and checks that every
+ * layer ran as it was planned (docs/quality.md). Variants are loaded one after the other: memory does
+ * not grow with their number. A candidate that fails is a part of the result, and the others go on; its
+ * status is returned after everything has been written.
+ * OZ_ERR_THRESHOLD, likewise after: a candidate misses what was asked for, equals the reference against
+ * assert_different, or has a layer that did not run as planned. OZ_ERR_CANCELLED: says what is kept.
+ * OZ_ERR_ARG: no candidate, two with one label, requests of two sizes; OZ_ERR_IO: a file that cannot be
+ * written. Else as oz_engine_open for the reference.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_models_compare(const struct oz_models_options *options,
+                                                    oz_write_fn write, void *ctx,
+                                                    struct oz_error *err);
+
+/* Which layers bear which scheme; see oz_model_sensitivity. */
+struct oz_sensitivity_options {
+    size_t struct_size;
+    const struct oz_engine_options *engine; /* as in oz_models_options, without its keep-list and patterns */
+
+    /* The schemes to choose from: methods, with activations at most, as in oz_models_options. None: int8,
+     * fp8_per_channel with plain activations, nvfp4. At most 8. */
+    const char *const *schemes;
+    int32_t scheme_count;
+
+    const struct oz_image_request *requests; /* of the search; of one size and number of steps */
+    int32_t request_count;
+    uint64_t verify_offset; /* of the seeds of the proof; default 1000 */
+    int32_t full;           /* nonzero: measures pictures, not recorded activations and short runs */
+
+    /* What the proposal must meet at least cost: "psnr=40" (dB, mean), "rel-l2=0.01" (pictures, mean) or
+     * "bytes=12MiB" (resident transformer). NULL: layers are ranked, and nothing is proposed. */
+    const char *budget;
+
+    const char *output_json; /* as in oz_models_options: what is measured is kept in it from early on */
+    const char *report;      /* with a budget */
+    int32_t json;
+};
+OZ_API void oz_sensitivity_options_init(struct oz_sensitivity_options *options, size_t struct_size);
+#define oz_sensitivity_options_default(options) \
+    oz_sensitivity_options_init((options), sizeof *(options))
+
+/*
+ * Measures for every linear layer of the transformer (fused ones together) and for every role the error
+ * of quantizing it alone and of keeping it alone; with a budget then searches the assignment of schemes
+ * to layers that meets it at least cost, writes it as a quantization_config, and proves it on pictures of
+ * other seeds beside every scheme for all layers. Two variants are loaded at a time.
+ * OZ_ERR_THRESHOLD, after all has been written: nothing was found that meets the budget. OZ_ERR_CANCELLED:
+ * says what is kept. OZ_ERR_ARG; OZ_ERR_IO; else as oz_engine_open.
+ */
+OZ_API OZ_MUST_USE enum oz_status
+oz_model_sensitivity(const struct oz_sensitivity_options *options, oz_write_fn write, void *ctx,
+                     struct oz_error *err);
+
 /* A quantization method of a program's own: schemes by the names of docs/quantization. */
 struct oz_method_options {
     size_t struct_size;

@@ -84,6 +84,7 @@ enum oz_stage {
     OZ_STAGE_DECODE = 3,  /* in pictures */
     OZ_STAGE_BENCH = 4,   /* in measurements */
     OZ_STAGE_WRITE = 5,   /* in bytes */
+    OZ_STAGE_STUDY = 6,   /* in steps, summed over all pictures of a comparison or a search */
 };
 
 struct oz_progress {

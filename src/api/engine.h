@@ -71,6 +71,17 @@ OZ_MUST_USE enum oz_status oz_api_check_moe(const struct oz_pipeline *p,
                                             const struct oz_engine_options *o,
                                             struct oz_error *err);
 
+/* All requests of a caller's array; *tasks is the caller's to oz_free, after failures too. */
+OZ_MUST_USE enum oz_status oz_api_read_tasks(const struct oz_image_request *requests, int32_t count,
+                                             struct oz_task **tasks, struct oz_error *err);
+
+/* For studies: an engine's options that ask for nothing that variants are about; its pool and device. */
+OZ_MUST_USE enum oz_status oz_api_check_study_engine(const struct oz_engine_options *e,
+                                                     struct oz_error *err);
+OZ_MUST_USE enum oz_status oz_api_open_study_device(const struct oz_engine_options *e,
+                                                    struct oz_pool **pool, struct oz_device **dev,
+                                                    struct oz_error *err);
+
 /* Names in a file may hold control characters, which a terminal would obey: they become '?'. JSON
  * escapes them. */
 struct oz_buf;

@@ -1,5 +1,4 @@
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,19 +8,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "media/png.h"
+#include "media/rgb.h"
 #include "pipe/generate.h"
 
 #define MAX_METADATA_BYTES (8U << 20)
 #define MAX_PNG_BYTES ((size_t)INT32_MAX)
 
 /* ---- images ---- */
-
-/* 0..1 to 0..255, half to even, as the reference rounds. */
-static uint8_t to_byte(float v)
-{
-    float scaled = v * 255.0F;
-    return (uint8_t)lrintf(fminf(fmaxf(scaled, 0.0F), 255.0F));
-}
 
 enum oz_status oz_api_image_create(struct oz_image **out, int32_t width, int32_t height,
                                    float *floats, const char *metadata, struct oz_error *err)
@@ -42,10 +35,8 @@ enum oz_status oz_api_image_create(struct oz_image **out, int32_t width, int32_t
     }
     image->floats = floats;
     memset(image->pixels, 255, 3 * count);
-    for (size_t i = 0; i < count && floats != NULL; i++) {
-        for (size_t c = 0; c < 3; c++) {
-            image->pixels[3 * i + c] = to_byte(floats[c * count + i]);
-        }
+    if (floats != NULL) {
+        oz_rgb_from_planes(floats, count, image->pixels);
     }
     *out = image;
     return OZ_OK;

@@ -1,10 +1,12 @@
 #include "base/memory.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The names of one version of control groups. */
 struct version {
@@ -142,4 +144,17 @@ int64_t oz_memory_anonymous(const char *root)
 int64_t oz_memory_peak(const char *root)
 {
     return status_bytes(root, "VmHWM");
+}
+
+bool oz_memory_peak_reset(const char *root)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/proc/self/clear_refs", root);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    bool done = write(fd, "5", 1) == 1; /* proc(5): resets the peak and nothing else */
+    (void)close(fd);
+    return done;
 }

@@ -2,6 +2,7 @@
 #ifndef OZ_BASE_MEMORY_H
 #define OZ_BASE_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
@@ -18,5 +19,9 @@ int64_t oz_memory_anonymous(const char *root);
 
 /* The largest resident set that this process has had, in bytes; -1: unknown. `root` as above. */
 int64_t oz_memory_peak(const char *root);
+
+/* Makes oz_memory_peak begin anew from what is resident now. False: the system cannot, and the peak
+ * stays that of the whole process. `root` as above. */
+bool oz_memory_peak_reset(const char *root);
 
 #endif

@@ -373,7 +373,8 @@ struct oz_resample_args {
  * Sinusoidal embedding of t[r], r < m, and its two-layer MLP:
  * a_k = scale t 10000^(-k / (dim / 2)); phi = [cos a | sin a]; temb = l2(silu(l1(phi))).
  * silu_out = silu(temb) when given. out may be NULL when only silu_out is wanted. The two linears
- * must hold plain weights; where a user quantizes them, forwards call `linear` with phi.
+ * must hold plain weights; where a user quantizes them, forwards leave both NULL, which makes out = phi
+ * [m, dim], and call `linear` with it.
  */
 struct oz_time_embed_args {
     const float *t; /* device [m] */

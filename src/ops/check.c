@@ -254,6 +254,12 @@ const char *oz_check_resample(const struct oz_resample_args *a)
 
 const char *oz_check_time_embed(const struct oz_time_embed_args *a)
 {
+    if (a->linear_1 == NULL && a->linear_2 == NULL) {
+        return a->dim < 2 || a->dim % 2 != 0 || a->silu_out != NULL || a->out == NULL ||
+                       a->out->rows != a->rows || a->out->cols != a->dim
+                   ? "the sinusoids alone are [rows, dim] in one output"
+                   : NULL;
+    }
     int64_t hidden = a->linear_1->w.shape[0];
     int64_t n = a->linear_2->w.shape[0];
     if (a->dim < 2 || a->dim % 2 != 0 || a->linear_1->w.shape[1] != a->dim ||

@@ -28,6 +28,10 @@ struct oz_trace;
 typedef void (*oz_exec_dump_fn)(void *ctx, enum oz_op op, const char *label,
                                 const struct oz_act *out);
 
+/* Called after an operator ran (RUN only) with the arguments that it had (the type is the operator's,
+ * dev/ops.h). For studies: what really was multiplied with what. */
+typedef void (*oz_exec_watch_fn)(void *ctx, enum oz_op op, const void *args);
+
 /* Asked before each operator (RUN only), from the thread that runs the forward: true to stop, which
  * makes the exec's status OZ_ERR_CANCELLED. Must be cheap. */
 typedef bool (*oz_exec_stop_fn)(void *ctx);
@@ -43,6 +47,8 @@ struct oz_exec {
     struct oz_trace *trace; /* NULL: none */
     oz_exec_dump_fn dump;   /* NULL: none */
     void *dump_ctx;
+    oz_exec_watch_fn watch; /* NULL: none */
+    void *watch_ctx;
     oz_exec_stop_fn stop; /* NULL: none */
     void *stop_ctx;
 };

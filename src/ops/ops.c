@@ -64,7 +64,7 @@ static bool begin(struct oz_exec *x, enum oz_op op, const void *args, const char
 }
 
 /* Gives scratch back, keeps time, and shows what was written (`out` may be NULL). */
-static void end(struct oz_exec *x, const struct call *c, enum oz_status status,
+static void end(struct oz_exec *x, const struct call *c, enum oz_status status, const void *args,
                 const struct oz_act *out)
 {
     double now = oz_clock_seconds();
@@ -83,6 +83,9 @@ static void end(struct oz_exec *x, const struct call *c, enum oz_status status,
     if (x->dump != NULL && out != NULL) {
         x->dump(x->dump_ctx, c->op, x->label, out);
     }
+    if (x->watch != NULL) {
+        x->watch(x->watch_ctx, c->op, args);
+    }
 }
 
 /* function name, id, table member, arguments, shape check, what was written. */
@@ -91,7 +94,7 @@ static void end(struct oz_exec *x, const struct call *c, enum oz_status status,
     {                                                            \
         struct call c;                                           \
         if (begin(x, id, a, check(a), &c)) {                     \
-            end(x, &c, x->dev->ops->member(&c.ctx, a), written); \
+            end(x, &c, x->dev->ops->member(&c.ctx, a), a, written); \
         }                                                        \
     }
 

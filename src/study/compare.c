@@ -213,7 +213,7 @@ static enum oz_status compare_picture(struct oz_comparison *c, int32_t j, struct
     return status;
 }
 
-static void add_figures(struct oz_figures *sum, const struct oz_figures *f)
+void oz_figures_add(struct oz_figures *sum, const struct oz_figures *f)
 {
     sum->metrics.cosine_similarity += f->metrics.cosine_similarity;
     sum->metrics.mae += f->metrics.mae;
@@ -227,7 +227,7 @@ static void add_figures(struct oz_figures *sum, const struct oz_figures *f)
     sum->ssim_uniform += f->ssim_uniform;
 }
 
-static void divide_figures(struct oz_figures *f, int32_t pictures, int32_t differing)
+void oz_figures_divide(struct oz_figures *f, int32_t pictures, int32_t differing)
 {
     double n = pictures;
     f->metrics.cosine_similarity /= n;
@@ -249,12 +249,12 @@ static void sum_up(struct oz_compared_candidate *x, int32_t pictures)
         const struct oz_compared_picture *p = &x->pictures[j];
         x->identical += p->figures.metrics.identical;
         oz_distance_add(&all, &p->distance);
-        add_figures(&x->mean, &p->figures);
+        oz_figures_add(&x->mean, &p->figures);
         if (p->figures.metrics.psnr_db < x->pictures[x->worst].figures.metrics.psnr_db) {
             x->worst = j;
         }
     }
-    divide_figures(&x->mean, pictures, pictures - x->identical);
+    oz_figures_divide(&x->mean, pictures, pictures - x->identical);
     x->mean.metrics.identical = x->identical == pictures;
     x->all = x->mean;
     x->all.metrics = oz_distance_metrics(&all, 255);

@@ -19,6 +19,20 @@ struct oz_figures {
     double ssim, ssim_uniform; /* study/ssim.h; NaN for pictures smaller than the window */
 };
 
+/* For means: sums of pictures, then divided by their number; of PSNR by that of pictures that differ. */
+void oz_figures_add(struct oz_figures *sum, const struct oz_figures *f);
+void oz_figures_divide(struct oz_figures *f, int32_t pictures, int32_t differing);
+
+/* {"identical": false, "cosine_similarity": ..}; what is not finite is null. */
+void oz_figures_json(struct oz_buf *b, const struct oz_figures *f);
+/* The same without SSIM. */
+void oz_metrics_json(struct oz_buf *b, const struct oz_metrics *m);
+/* A path or a text of unknown origin as a JSON string: bytes that are no UTF-8 become '?'. */
+void oz_study_json_text(struct oz_buf *b, const char *text);
+/* What vLLM-Omni's comparison recommends: the members of "metric_guidance", without braces; a line. */
+void oz_guidance_json(struct oz_buf *b);
+void oz_guidance_print(struct oz_buf *b);
+
 struct oz_compared_picture {
     char *reference, *candidate; /* paths; owned */
     int32_t width, height;

@@ -20,7 +20,7 @@ enum { GUIDANCE = sizeof guidance / sizeof *guidance };
 
 /* ---- for people ---- */
 
-static void print_guidance(struct oz_buf *b)
+void oz_guidance_print(struct oz_buf *b)
 {
     oz_buf_puts(b, "recommended (good, strict):");
     for (int i = 0; i < GUIDANCE; i++) {
@@ -90,7 +90,7 @@ void oz_comparison_print(const struct oz_comparison *c, const struct oz_threshol
         oz_buf_puts(b, "\n");
     }
     oz_buf_puts(b, "\n");
-    print_guidance(b);
+    oz_guidance_print(b);
 }
 
 /* ---- JSON ---- */
@@ -102,7 +102,7 @@ static void put_number(struct oz_buf *b, const char *key, double value)
 }
 
 /* A path need not be UTF-8, JSON must: bytes that are none become '?'. */
-static void put_path(struct oz_buf *b, const char *path)
+void oz_study_json_text(struct oz_buf *b, const char *path)
 {
     size_t bytes = strlen(path);
     size_t at;
@@ -118,9 +118,8 @@ static void put_path(struct oz_buf *b, const char *path)
     oz_free(text);
 }
 
-static void put_figures(struct oz_buf *b, const struct oz_figures *f)
+static void put_metrics(struct oz_buf *b, const struct oz_metrics *m)
 {
-    const struct oz_metrics *m = &f->metrics;
     oz_buf_printf(b, "{\"identical\": %s", m->identical ? "true" : "false");
     const struct {
         const char *key;
@@ -134,19 +133,31 @@ static void put_figures(struct oz_buf *b, const struct oz_figures *f)
         {"l2", m->l2},
         {"relative_l2", m->relative_l2},
         {"psnr_db", m->psnr_db},
-        {"ssim", f->ssim},
-        {"ssim_uniform", f->ssim_uniform},
     };
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         oz_buf_puts(b, ", ");
         put_number(b, members[i].key, members[i].value);
     }
+}
+
+void oz_metrics_json(struct oz_buf *b, const struct oz_metrics *m)
+{
+    put_metrics(b, m);
     oz_buf_puts(b, "}");
 }
 
-static void put_guidance(struct oz_buf *b)
+void oz_figures_json(struct oz_buf *b, const struct oz_figures *f)
 {
-    oz_buf_puts(b, " \"metric_guidance\": {");
+    put_metrics(b, &f->metrics);
+    oz_buf_puts(b, ", ");
+    put_number(b, "ssim", f->ssim);
+    oz_buf_puts(b, ", ");
+    put_number(b, "ssim_uniform", f->ssim_uniform);
+    oz_buf_puts(b, "}");
+}
+
+void oz_guidance_json(struct oz_buf *b)
+{
     for (int i = 0; i < GUIDANCE; i++) {
         oz_buf_printf(b, "%s\"%s\": {\"relation\": \"%s\", ", i > 0 ? ", " : "", guidance[i].key,
                       guidance[i].relation);
@@ -159,6 +170,12 @@ static void put_guidance(struct oz_buf *b)
         }
         oz_buf_puts(b, "}");
     }
+}
+
+static void put_guidance(struct oz_buf *b)
+{
+    oz_buf_puts(b, " \"metric_guidance\": {");
+    oz_guidance_json(b);
     oz_buf_puts(b, "},\n");
 }
 
@@ -174,11 +191,11 @@ static void put_thresholds(struct oz_buf *b, const struct oz_thresholds *t)
 static void put_picture(struct oz_buf *b, const struct oz_compared_picture *p)
 {
     oz_buf_puts(b, "{\"reference\": ");
-    put_path(b, p->reference);
+    oz_study_json_text(b, p->reference);
     oz_buf_puts(b, ", \"candidate\": ");
-    put_path(b, p->candidate);
+    oz_study_json_text(b, p->candidate);
     oz_buf_printf(b, ", \"width\": %d, \"height\": %d, \"metrics\": ", p->width, p->height);
-    put_figures(b, &p->figures);
+    oz_figures_json(b, &p->figures);
     oz_buf_puts(b, "}");
 }
 
@@ -187,19 +204,19 @@ static void put_candidate(struct oz_buf *b, const struct oz_comparison *c,
 {
     int32_t middle = c->pictures / 2;
     oz_buf_puts(b, "  {\"candidate\": ");
-    put_path(b, x->path);
+    oz_study_json_text(b, x->path);
     oz_buf_printf(b, ", \"identical\": %s, \"num_identical\": %d, \"passes\": %s,\n",
                   x->mean.metrics.identical ? "true" : "false", x->identical,
                   oz_candidate_passes(x, t) ? "true" : "false");
     oz_buf_printf(
         b, "   \"output_metrics\": {\"num_images\": %d,\n    \"image0_metrics\": ", c->pictures);
-    put_figures(b, &x->pictures[0].figures);
+    oz_figures_json(b, &x->pictures[0].figures);
     oz_buf_printf(b, ",\n    \"mid_image_index\": %d, \"mid_image_metrics\": ", middle);
-    put_figures(b, &x->pictures[middle].figures);
+    oz_figures_json(b, &x->pictures[middle].figures);
     oz_buf_puts(b, ",\n    \"all_images_metrics\": ");
-    put_figures(b, &x->all);
+    oz_figures_json(b, &x->all);
     oz_buf_puts(b, ",\n    \"mean_metrics\": ");
-    put_figures(b, &x->mean);
+    oz_figures_json(b, &x->mean);
     oz_buf_printf(b, ",\n    \"worst_image_index\": %d},\n   \"images\": [", x->worst);
     for (int32_t j = 0; j < c->pictures; j++) {
         oz_buf_puts(b, j > 0 ? ",\n    " : "\n    ");
@@ -212,7 +229,7 @@ void oz_comparison_print_json(const struct oz_comparison *c, const struct oz_thr
                               struct oz_buf *b)
 {
     oz_buf_puts(b, "{\"document\": \"comparison\", \"reference\": ");
-    put_path(b, c->reference);
+    oz_study_json_text(b, c->reference);
     oz_buf_puts(b, ",\n");
     put_guidance(b);
     put_thresholds(b, t);

@@ -31,6 +31,29 @@ static void product(const struct oz_linear *l, const double *x, const double *er
     }
 }
 
+/* Without linears the sinusoids come out alone. */
+static void check_sinusoids(int32_t dim, int64_t rows)
+{
+    float *t = kern_array((size_t)rows * sizeof *t);
+    struct oz_time_embed_args a = {.t = t,
+                                   .rows = rows,
+                                   .dim = dim,
+                                   .scale = 1000,
+                                   .out = kern_out(rows, dim, 2, OZ_DTYPE_F32)};
+    for (int64_t r = 0; r < rows; r++) {
+        t[r] = (float)kern_below(1001) / 1000.0F;
+    }
+    kern_run(OZ_OP_TIME_EMBED, &a);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int32_t k = 0; k < dim / 2; k++) {
+            double angle = 1000.0 * t[r] * pow(10000, -(double)k / (dim / 2));
+            double e = angle * (2 * 9.3 + 5) * KERN_U32 + 2 * KERN_U32; /* as below */
+            kern_near("cosine", a.out, r, k, cos(angle), e);
+            kern_near("sine", a.out, r, dim / 2 + k, sin(angle), e);
+        }
+    }
+}
+
 static void check_time_embed(int32_t dim, int64_t rows, bool out, bool silu_out, bool bias)
 {
     enum { HIDDEN = 37, WIDTH = 21 };
@@ -88,6 +111,8 @@ static void time_embed(void **state)
     check_time_embed(128, 40, false, true, false);
     check_time_embed(9, 2, true, true, true); /* odd: the last column is 0 */
     check_time_embed(2, 3, true, true, true);
+    check_sinusoids(256, 3);
+    check_sinusoids(2, 1);
 }
 
 /* Sinusoids must be PyTorch's to the last digits: linear_1 picks one, linear_2 passes silu of it. */

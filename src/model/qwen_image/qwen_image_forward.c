@@ -44,19 +44,45 @@ static void modulate(struct oz_exec *x, const char *label, const struct oz_act *
     oz_exec_reset(x, mark);
 }
 
+/* A linear and silu of it, in whatever scheme its weight is. */
+static void silu_linear(struct oz_exec *x, const struct oz_act *in, const struct oz_linear *w,
+                        struct oz_act *out)
+{
+    struct oz_act_spec wants = oz_linear_wants(x, w, 0);
+    struct oz_act input = oz_exec_convert(x, in, &wants, NULL);
+    oz_op_linear(x, &(struct oz_linear_args){.x = &input, .w = w, .fn = OZ_FN_SILU, .out = out});
+}
+
+/* silu(temb) of each timestep: one operator, or linears where a user has had them quantized. */
+static void embed_times(struct oz_exec *x, const struct oz_qwen_image *m, int64_t rows,
+                        const float *timesteps, struct oz_act *silu)
+{
+    struct oz_time_embed_args a = {
+        .t = timesteps, .rows = rows, .dim = OZ_QWEN_IMAGE_TIME_DIM, .scale = 1000.0F};
+    size_t mark = oz_exec_mark(x);
+    x->label = "time_text_embed";
+    if (m->time_1.w.act_count == 0 && m->time_2.w.act_count == 0) {
+        a.linear_1 = &m->time_1;
+        a.linear_2 = &m->time_2;
+        a.silu_out = silu;
+        oz_op_time_embed(x, &a);
+        return;
+    }
+    struct oz_act phi = oz_exec_act(x, rows, OZ_QWEN_IMAGE_TIME_DIM);
+    struct oz_act hidden = oz_exec_act(x, rows, width(m));
+    a.out = &phi;
+    oz_op_time_embed(x, &a);
+    silu_linear(x, &phi, &m->time_1, &hidden);
+    silu_linear(x, &hidden, &m->time_2, silu);
+    oz_exec_reset(x, mark);
+}
+
 void oz_qwen_image_mod_fill(struct oz_exec *x, const struct oz_qwen_image *m,
                             const struct oz_qwen_image_mod *mod, const float *timesteps)
 {
     size_t mark = oz_exec_mark(x);
     struct oz_act silu = oz_exec_act(x, mod->rows, width(m));
-    x->label = "time_text_embed";
-    oz_op_time_embed(x, &(struct oz_time_embed_args){.t = timesteps,
-                                                     .rows = mod->rows,
-                                                     .dim = OZ_QWEN_IMAGE_TIME_DIM,
-                                                     .scale = 1000.0F,
-                                                     .linear_1 = &m->time_1,
-                                                     .linear_2 = &m->time_2,
-                                                     .silu_out = &silu});
+    embed_times(x, m, mod->rows, timesteps, &silu);
     for (int32_t i = 0; i < m->config.layers; i++) {
         const struct oz_qwen_image_block *b = &m->blocks[i];
         modulate(x, b->label_image, &silu, &b->image.mod, &mod->image[i]);

@@ -1,6 +1,6 @@
 /*
  * time_embed: sinusoids of the timestep in f32, step by step as PyTorch computes them (exponent,
- * exp, times t, times scale, cos and sin), then the two linears.
+ * exp, times t, times scale, cos and sin), then the two linears; without linears the sinusoids alone.
  */
 #include "cpu/kern/ref/ref.h"
 
@@ -11,7 +11,13 @@ struct layout {
 
 static struct layout lay_out(const struct oz_device *dev, const struct oz_time_embed_args *a)
 {
-    struct layout l = {.width_1 = a->linear_1->w.shape[0], .width_2 = a->linear_2->w.shape[0]};
+    struct layout l = {0};
+    if (a->linear_1 == NULL) {
+        l.phi = oz_ref_reserve(&l.total, a->dim, sizeof(float));
+        return l;
+    }
+    l.width_1 = a->linear_1->w.shape[0];
+    l.width_2 = a->linear_2->w.shape[0];
     l.phi = oz_ref_reserve(&l.total, oz_ref_times(a->rows, a->dim), sizeof(float));
     l.hidden = oz_ref_reserve(&l.total, oz_ref_times(a->rows, l.width_1), sizeof(float));
     l.bias_1 = oz_ref_reserve(&l.total, l.width_1, sizeof(float));
@@ -78,11 +84,24 @@ static enum oz_status check_linear(const struct oz_linear *w, int64_t n, int64_t
     return oz_ref_check_param("time_embed", oz_ref_param(&w->b), 1, 1, n);
 }
 
+static enum oz_status store_sinusoids(const struct oz_time_embed_args *a, float *phi)
+{
+    OZ_TRY(oz_ref_check_act("time_embed", a->out));
+    for (int64_t r = 0; r < a->rows; r++) {
+        sinusoids(a->t[r], a->dim, a->scale, phi);
+        oz_ref_store(a->out, r, 0, a->dim, phi);
+    }
+    return OZ_OK;
+}
+
 enum oz_status oz_time_embed_f32_any_f32__scalar(const struct oz_op_ctx *ctx,
                                                  const struct oz_time_embed_args *a)
 {
     struct layout l = lay_out(ctx->dev, a);
     OZ_TRY(oz_ref_begin(ctx, l.total));
+    if (a->linear_1 == NULL) {
+        return store_sinusoids(a, oz_ref_at(ctx, l.phi));
+    }
     OZ_TRY(oz_ref_check_act("time_embed", a->out));
     OZ_TRY(oz_ref_check_act("time_embed", a->silu_out));
     OZ_TRY(check_linear(a->linear_1, l.width_1, a->dim));
