@@ -38,10 +38,10 @@ static enum oz_status take_sample(void *ctx, const struct oz_bench_sample *sampl
     return oz_bench_table_add(&job->table, sample, err);
 }
 
-static void take_skip(void *ctx, const char *kernel, const char *reason)
+static void take_skip(void *ctx, const char *kernel, const char *shape, const char *reason)
 {
     struct job *job = ctx;
-    oz_bench_table_skip(&job->table, kernel, reason);
+    oz_bench_table_skip(&job->table, kernel, shape, reason);
 }
 
 static int tell_progress(void *ctx, int64_t done, int64_t total)

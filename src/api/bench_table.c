@@ -17,7 +17,6 @@
 void oz_bench_table_init(struct oz_bench_table *t)
 {
     *t = (struct oz_bench_table){0};
-    oz_buf_init(&t->skipped_text, MAX_SKIPPED_BYTES);
     oz_buf_init(&t->skipped_json, MAX_SKIPPED_BYTES);
 }
 
@@ -34,7 +33,11 @@ void oz_bench_table_deinit(struct oz_bench_table *t)
         oz_free(r->shares);
     }
     oz_free(t->results);
-    oz_buf_deinit(&t->skipped_text);
+    for (int32_t i = 0; i < t->skipped_count; i++) {
+        oz_free(t->skipped[i].kernel);
+        oz_free(t->skipped[i].reason);
+    }
+    oz_free(t->skipped);
     oz_buf_deinit(&t->skipped_json);
     *t = (struct oz_bench_table){0};
 }
@@ -104,11 +107,46 @@ enum oz_status oz_bench_table_add(struct oz_bench_table *t, const struct oz_benc
     return OZ_OK;
 }
 
-void oz_bench_table_skip(struct oz_bench_table *t, const char *kernel, const char *reason)
+/* The entry of a kernel and reason, made when there is none; NULL without memory. */
+static struct oz_bench_skipped *skipped_of(struct oz_bench_table *t, const char *kernel,
+                                           const char *reason)
 {
-    oz_buf_printf(&t->skipped_text, "  %s: %s\n", kernel, reason);
+    for (int32_t i = 0; i < t->skipped_count; i++) {
+        if (strcmp(t->skipped[i].kernel, kernel) == 0 &&
+            strcmp(t->skipped[i].reason, reason) == 0) {
+            return &t->skipped[i];
+        }
+    }
+    if (t->skipped_count == t->skipped_capacity) {
+        int32_t capacity = 2 * t->skipped_capacity + 32;
+        void *grown = oz_realloc(t->skipped, (size_t)capacity * sizeof *t->skipped);
+        if (grown == NULL) {
+            return NULL;
+        }
+        t->skipped = grown;
+        t->skipped_capacity = capacity;
+    }
+    struct oz_bench_skipped s = {.kernel = oz_strdup(kernel), .reason = oz_strdup(reason)};
+    if (s.kernel == NULL || s.reason == NULL) {
+        oz_free(s.kernel);
+        oz_free(s.reason);
+        return NULL;
+    }
+    t->skipped[t->skipped_count] = s;
+    return &t->skipped[t->skipped_count++];
+}
+
+void oz_bench_table_skip(struct oz_bench_table *t, const char *kernel, const char *shape,
+                         const char *reason)
+{
+    struct oz_bench_skipped *s = skipped_of(t, kernel, reason);
+    if (s != NULL && shape[0] != '\0') {
+        s->shapes++;
+    }
     oz_buf_puts(&t->skipped_json, t->skipped_json.bytes > 0 ? ",\n{\"kernel\":" : "\n{\"kernel\":");
     oz_buf_json(&t->skipped_json, kernel);
+    oz_buf_puts(&t->skipped_json, ",\"shape\":");
+    oz_buf_json(&t->skipped_json, shape);
     oz_buf_puts(&t->skipped_json, ",\"reason\":");
     oz_buf_json(&t->skipped_json, reason);
     oz_buf_puts(&t->skipped_json, "}");
@@ -261,8 +299,16 @@ void oz_bench_table_text(const struct oz_bench_table *t, const struct oz_bench_h
         }
         oz_buf_puts(b, "\n");
     }
-    if (t->skipped_text.bytes > 0) {
-        oz_buf_printf(b, "\nnot measured:\n%s", oz_buf_text(&t->skipped_text));
+    if (t->skipped_count > 0) {
+        oz_buf_puts(b, "\nnot measured (--json lists the shapes):\n");
+    }
+    for (int32_t i = 0; i < t->skipped_count; i++) {
+        const struct oz_bench_skipped *s = &t->skipped[i];
+        oz_buf_printf(b, "  %s: %s", s->kernel, s->reason);
+        if (s->shapes > 0) {
+            oz_buf_printf(b, " (%d shape%s)", s->shapes, s->shapes == 1 ? "" : "s");
+        }
+        oz_buf_puts(b, "\n");
     }
     if (against != NULL) {
         oz_buf_printf(b,

@@ -28,10 +28,18 @@ struct oz_bench_result {
     double old_share, change; /* its median; new / old - 1 */
 };
 
+/* What a kernel was not measured on, for one reason. */
+struct oz_bench_skipped {
+    char *kernel, *reason;
+    int32_t shapes; /* 0: the kernel was not measured at all */
+};
+
 struct oz_bench_table {
     struct oz_bench_result *results;
     int32_t count, capacity;
-    struct oz_buf skipped_text, skipped_json; /* one line, one object each */
+    struct oz_bench_skipped *skipped;
+    int32_t skipped_count, skipped_capacity;
+    struct oz_buf skipped_json; /* an object for each shape */
     int32_t compared, faster, slower, fresh, gone;
     double worst_slowdown; /* of those beyond noise; 0: none */
 };
@@ -48,7 +56,9 @@ void oz_bench_table_deinit(struct oz_bench_table *t);
 OZ_MUST_USE enum oz_status oz_bench_table_add(struct oz_bench_table *t,
                                               const struct oz_bench_sample *sample,
                                               struct oz_error *err);
-void oz_bench_table_skip(struct oz_bench_table *t, const char *kernel, const char *reason);
+/* shape "": none of the kernel's. Out of memory the list of reasons stays short. */
+void oz_bench_table_skip(struct oz_bench_table *t, const char *kernel, const char *shape,
+                         const char *reason);
 
 /* Medians, quartiles, bests. */
 void oz_bench_table_finish(struct oz_bench_table *t);

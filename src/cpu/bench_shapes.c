@@ -295,13 +295,20 @@ static struct oz_act quantized_rows(struct operands *o, int64_t rows, int64_t co
     return a;
 }
 
+/* Why the one kernel declines. */
+static void keep_reason(void *ctx, const char *kernel, const char *reason)
+{
+    struct oz_bench_case *c = ctx;
+    c->declined = strcmp(kernel, c->kernel->name) == 0 ? reason : c->declined;
+}
+
 /* The weight, planned and packed for the one kernel. */
 static enum oz_status plan_weight(struct operands *o, const struct oz_bench_shape *s, int64_t depth,
                                   enum oz_param_use use, struct oz_plan_answer *answer,
                                   struct oz_error *err)
 {
     struct oz_bench_case *c = o->c;
-    const struct oz_plan_request request = {.use = use};
+    const struct oz_plan_request request = {.use = use, .report = keep_reason, .report_ctx = c};
     struct oz_param *w = &o->weight;
     *w = (struct oz_param){.name = "weight", .rank = 2, .shape = {s->n, depth}};
     const struct oz_codec *codec =
@@ -314,7 +321,7 @@ static enum oz_status plan_weight(struct operands *o, const struct oz_bench_shap
     OZ_TRY(oz_cpu_plan_param(c->dev, w, &request, answer, err));
     w->plan = answer->plan;
     if (answer->plan->kernel != c->kernel) {
-        c->declined = "its plan declines such weights";
+        c->declined = c->declined != NULL ? c->declined : "its plan declines such weights";
         return OZ_OK;
     }
     if (s->codec != NULL && s->m == 1 && c->kernel->q == NULL) {

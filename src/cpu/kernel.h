@@ -17,6 +17,9 @@
  * reject says why it declines these arguments (a phrase), or NULL; the member NULL: it never does.
  * Only shapes and formats may count, never a batch's total number of rows. For operators whose
  * weights are packed (linear, conv) the parameter's plan decides (cpu/plan.h).
+ * codes says why its rows do not go to the quantized format of these arguments at once, or NULL: then
+ * it takes them as they are, and writes what act_quant would make of its f32 rows. The member NULL: it
+ * writes plain rows only (cpu/stage.h).
  * proven: where the kernel's own tests have run; NULL: nowhere yet, and the kernel is taken only when
  * OUNCE_FORCE or OUNCE_CPU names it.
  */
@@ -26,6 +29,7 @@ struct oz_cpu_kernel {
     enum oz_tier tier;
     const char *proven;
     const char *(*reject)(const struct oz_device *dev, const void *args);
+    const char *(*codes)(const void *args);
     size_t (*scratch)(const struct oz_device *dev, const void *args);
     OZ_MUST_USE enum oz_status (*run)(const struct oz_op_ctx *ctx, const void *args);
     const struct oz_gemm_kernel *gemm; /* linear, conv: its micro-kernel (cpu/gemm.h); else NULL */

@@ -1,6 +1,8 @@
 /*
  * cpu/stage.h: outputs in formats that a kernel does not write itself. The kernel writes f32 rows into
- * scratch, and they are quantized from there as act_quant would. So every operator whose output may
+ * scratch, and they are quantized from there as act_quant would: a linear's in bands that a cache holds,
+ * unless a scale spans more than a row. A kernel that writes codes itself (struct oz_cpu_kernel, codes)
+ * is given the real output. So every operator whose output may
  * feed a quantized linear (embed, linear, experts, attention, norm_mod) writes any format on every
  * tier.
  */

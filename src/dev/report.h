@@ -48,7 +48,7 @@ struct oz_bench_sample {
  * Every usable kernel that `filter` takes (a part of its name, of the operator's, or of a shape's;
  * NULL: all), over its operator's shapes: `passes` times through the whole list, `repeats` samples
  * each time; a sample is the mean of as many runs as last `sample_s`. What is not measured is said
- * once (skip). progress may be NULL; it returns nonzero to cancel.
+ * once (skip; shape "": none of the kernel's). progress may be NULL; it returns nonzero to cancel.
  */
 struct oz_bench_request {
     const char *filter;
@@ -56,7 +56,7 @@ struct oz_bench_request {
     double sample_s;
     OZ_MUST_USE enum oz_status (*sample)(void *ctx, const struct oz_bench_sample *sample,
                                          struct oz_error *err);
-    void (*skip)(void *ctx, const char *kernel, const char *reason);
+    void (*skip)(void *ctx, const char *kernel, const char *shape, const char *reason);
     int (*progress)(void *ctx, int64_t done, int64_t total);
     void *ctx;
 };

@@ -1,7 +1,8 @@
 /*
  * Rows of activations in every format, to the byte: act_quant of the tier under test against num/'s row by
  * row, with rows of all lengths, sizes and zeros, NaN and infinity among them, smoothed, from F32 and
- * BF16, scales by rows and by columns.
+ * BF16, scales by rows and by columns; and operators that write the format themselves, or band by band,
+ * against their f32 rows and act_quant.
  */
 #include "kern.h"
 
@@ -169,10 +170,91 @@ static void rows_to_codes(void **state)
     }
 }
 
+/* ---- operators that write codes ---- */
+
+/* f32 rows of an operator to the format, as act_quant makes them. */
+static struct oz_act in_two_steps(const struct oz_act *f32, const struct oz_act_spec *spec,
+                                  const struct oz_ragged *sequences)
+{
+    struct oz_act want = room_for(f32->rows, f32->cols, spec);
+    const struct oz_act_quant_args a = {
+        .x = f32, .out = &want, .rows = f32->rows, .sequences = sequences};
+    assert_int_equal(kern_run_once(1, OZ_OP_ACT_QUANT, &a), OZ_OK);
+    return want;
+}
+
+static void check_norm(const struct oz_act_spec *spec, int64_t cols, bool odd, bool ragged)
+{
+    static const int32_t lengths[] = {4, 0, 5};
+    struct oz_ragged *sequences = ragged ? kern_ragged(3, lengths) : NULL;
+    struct oz_act *x = rows_of(cols, OZ_DTYPE_F32, odd);
+    struct oz_act *table = kern_act(2, 2 * cols, 0, OZ_DTYPE_F32, 1);
+    struct oz_act *f32 = kern_out(ROWS, cols, 0, OZ_DTYPE_F32);
+    struct oz_act got = room_for(ROWS, cols, spec);
+    struct oz_norm_mod_args a = {.x = x,
+                                 .norm = odd ? OZ_NORM_RMS : OZ_NORM_LAYER,
+                                 .eps = 1e-6F,
+                                 .scale = {.table = table},
+                                 .shift = {.table = table, .col = cols},
+                                 .mod_index = kern_ids(ROWS, 2),
+                                 .out = f32,
+                                 .sequences = sequences};
+    kern_run(OZ_OP_NORM_MOD, &a);
+    a.out = &got;
+    kern_run(OZ_OP_NORM_MOD, &a);
+    struct oz_act want = in_two_steps(f32, spec, sequences);
+    same_planes("norm_mod", &got, &want);
+    kern_forget();
+}
+
+static void norm_mod_writes_codes(void **state)
+{
+    static const int64_t cols[] = {2, 31, 64, 544, 1100};
+    struct oz_act_spec spec;
+    for (int i = 0; format(i, &spec); i++) {
+        for (size_t c = 0; c < sizeof cols / sizeof *cols; c++) {
+            check_norm(&spec, cols[c], c % 2 == 0, c % 3 == 0);
+        }
+        float *smooth = kern_floats(64, 1);
+        spec.smooth = smooth;
+        check_norm(&spec, 64, false, false);
+    }
+}
+
+/* More rows than a band has, a number of bands that does not come out even; rows in a format, too. */
+static void check_bands(enum oz_act_mode mode, int64_t rows, int64_t cols, bool in_codes)
+{
+    struct oz_act_spec spec = oz_act_spec_of(mode, OZ_EXPONENT_DEFAULT, NULL, &given_scale);
+    struct oz_act_spec rows_spec =
+        oz_act_spec_of(in_codes ? OZ_ACT_MXFP4 : OZ_ACT_NONE, OZ_EXPONENT_DEFAULT, NULL, NULL);
+    struct oz_act *plain = kern_act(rows, 32, 0, OZ_DTYPE_F32, 1);
+    struct oz_act x = in_two_steps(plain, &rows_spec, NULL);
+    struct oz_linear w = {.w = *kern_param("w", OZ_DTYPE_F32, 1, cols, 32, 0.2),
+                          .b = *kern_vector("b", cols, 1)};
+    struct oz_act *f32 = kern_out(rows, cols, 0, OZ_DTYPE_F32);
+    struct oz_act got = room_for(rows, cols, &spec);
+    struct oz_linear_args a = {.x = &x, .w = &w, .fn = OZ_FN_GELU_TANH, .out = f32};
+    assert_int_equal(kern_run_once(2, OZ_OP_LINEAR, &a), OZ_OK);
+    a.out = &got;
+    kern_run(OZ_OP_LINEAR, &a);
+    struct oz_act want = in_two_steps(f32, &spec, NULL);
+    same_planes("linear", &got, &want);
+    kern_forget();
+}
+
+static void linear_writes_codes_in_bands(void **state)
+{
+    check_bands(OZ_ACT_INT8_TOKEN, 385, 24576, false);
+    check_bands(OZ_ACT_MXFP4_DUALSCALE, 193, 24576, true);
+    check_bands(OZ_ACT_NVFP4_TOKEN, 193, 24576, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         KERN_TEST(rows_to_codes),
+        KERN_TEST(norm_mod_writes_codes),
+        KERN_TEST(linear_writes_codes_in_bands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

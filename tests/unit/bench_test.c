@@ -76,12 +76,45 @@ static void pooling(void **state)
     oz_bench_table_deinit(&t);
 }
 
+/* One line for a kernel and reason, with the number of shapes; in the document each shape. */
+static void what_is_not_measured(void **state)
+{
+    struct oz_bench_table t;
+    struct oz_buf text;
+    struct oz_buf json;
+    const struct oz_bench_head head = {.device = "cpu", .tier = "avx2", .threads = 1};
+    oz_bench_table_init(&t);
+    oz_buf_init(&text, 1 << 16);
+    oz_buf_init(&json, 1 << 16);
+    oz_bench_table_skip(&t, "k1", "a m1", "too small");
+    oz_bench_table_skip(&t, "k1", "a m2", "too small");
+    oz_bench_table_skip(&t, "k2", "a m1", "too small");
+    oz_bench_table_skip(&t, "k1", "a m3", "too odd");
+    oz_bench_table_skip(&t, "k3", "", "no such unit");
+    oz_bench_table_text(&t, &head, NULL, &text);
+    oz_bench_table_json(&t, &head, NULL, &json);
+    const char *lines = strstr(oz_buf_text(&text), "not measured");
+    assert_non_null(lines);
+    assert_string_equal(strchr(lines, '\n'), "\n  k1: too small (2 shapes)\n"
+                                             "  k2: too small (1 shape)\n"
+                                             "  k1: too odd (1 shape)\n"
+                                             "  k3: no such unit\n");
+    assert_non_null(strstr(oz_buf_text(&json),
+                           "{\"kernel\":\"k1\",\"shape\":\"a m2\",\"reason\":\"too small\"}"));
+    assert_non_null(strstr(oz_buf_text(&json),
+                           "{\"kernel\":\"k3\",\"shape\":\"\",\"reason\":\"no such unit\"}"));
+    oz_bench_table_deinit(&t);
+    oz_buf_deinit(&text);
+    oz_buf_deinit(&json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quartiles),
         cmocka_unit_test(verdicts),
         cmocka_unit_test(pooling),
+        cmocka_unit_test(what_is_not_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

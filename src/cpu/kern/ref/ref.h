@@ -149,6 +149,13 @@ void oz_ref_store_row(const struct oz_act *a, int64_t row, float amax, const flo
 void oz_ref_code_row(const struct oz_ref_coder *coder, const struct oz_act *a, int64_t row,
                      float amax, const float *src); /* the same */
 
+/* Why rows in a's format are not written one by one, each from its own f32 values alone; or NULL. The
+ * sequences are those of the operator's arguments. */
+const char *oz_ref_by_row_problem(const struct oz_act *a, const struct oz_ragged *sequences);
+/* Writes such a row; divides `values` by the format's smoothing vector in place. */
+void oz_ref_finish_row(const struct oz_ref_coder *coder, const struct oz_act *a, int64_t row,
+                       float *values);
+
 /* Divides a row by the format's smoothing vector, where it has one. */
 void oz_ref_smooth(const struct oz_act_spec *spec, float *row, int64_t cols);
 

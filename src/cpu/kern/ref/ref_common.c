@@ -164,6 +164,30 @@ void oz_ref_code_row(const struct oz_ref_coder *coder, const struct oz_act *a, i
     }
 }
 
+const char *oz_ref_by_row_problem(const struct oz_act *a, const struct oz_ragged *sequences)
+{
+    const char *problem = oz_ref_act_problem(&a->spec);
+    return problem != NULL ? problem
+           : oz_ref_needs_amax(a) && sequences != NULL && !a->spec.second_by_row
+               ? "a scale spans its sequence"
+               : NULL;
+}
+
+void oz_ref_finish_row(const struct oz_ref_coder *coder, const struct oz_act *a, int64_t row,
+                       float *values)
+{
+    float amax = 0;
+    if (a->spec.smooth != NULL && coder != NULL) {
+        coder->divide(values, a->spec.smooth, a->cols, values);
+    } else {
+        oz_ref_smooth(&a->spec, values, a->cols);
+    }
+    if (oz_ref_needs_amax(a)) {
+        amax = coder != NULL ? coder->amax(values, a->cols) : oz_ref_amax(values, a->cols);
+    }
+    oz_ref_code_row(coder, a, row, amax, values);
+}
+
 void oz_ref_smooth(const struct oz_act_spec *spec, float *row, int64_t cols)
 {
     for (int64_t c = 0; spec->smooth != NULL && c < cols; c++) {

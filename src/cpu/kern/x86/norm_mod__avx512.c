@@ -1,6 +1,8 @@
 /* norm_mod in vectors of 16 lanes; see norm_mod_vec.h. */
 #include "cpu/kern/x86/vec_avx512.h"
 
+#define OZ_CODER_HERE oz_coder__avx512
+
 #include "cpu/kern/x86/norm_mod_vec.h"
 
 const struct oz_cpu_kernel oz_kernel_norm_mod__avx512 = {
@@ -9,5 +11,6 @@ const struct oz_cpu_kernel oz_kernel_norm_mod__avx512 = {
     .tier = OZ_TIER_AVX512,
     .proven = "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 4)",
     .reject = norm_mod_reject,
+    .codes = norm_mod_codes,
     .scratch = norm_mod_scratch,
     .run = norm_mod_run};

@@ -1,7 +1,8 @@
 /*
  * cpu/kern/x86/norm_mod_vec.h: norm_mod over vec_avx2.h or vec_avx512.h. x, y and mul are F32, out is
- * F32 or BF16. A row stays in the nearest cache: it is read once to add the residual, once for its
- * sums, once for the result.
+ * F32 or BF16, or any format whose rows can be written one by one: then a row of the result waits in
+ * f32, in the nearest cache. A row of x stays there too: it is read once to add the residual, once for
+ * its sums, once for the result.
  *
  * Numbers. Sums are in double, LAYER's of x - x[0]: since (x[0] - mean)^2 <= n var, taking the square
  * of the mean off the mean square costs at most about n 2^-52 of the variance, however large the
@@ -20,7 +21,19 @@
 struct norm_job {
     const struct oz_norm_mod_args *a;
     const float *weight, *bias; /* [cols] or NULL */
+    float *rows;                /* [threads, cols]: rows that will be coded; NULL: none are */
 };
+
+static bool norm_codes_rows(const struct oz_norm_mod_args *a)
+{
+    return a->out != NULL && !oz_ref_is_plain(&a->out->spec);
+}
+
+static const char *norm_mod_codes(const void *args)
+{
+    const struct oz_norm_mod_args *a = args;
+    return oz_ref_by_row_problem(a->out, a->sequences);
+}
 
 /* (x - mean) (factor + factor_lo) + offset */
 struct norm_line {
@@ -41,17 +54,27 @@ static const char *norm_mod_reject(const struct oz_device *dev, const void *args
     if (a->fn == OZ_FN_GELU_ERF || a->mul_fn == OZ_FN_GELU_ERF) {
         return "erf has no vector form";
     }
-    return v_reject_act(a->out, true);
+    return norm_codes_rows(a) ? norm_mod_codes(a) : v_reject_act(a->out, true);
+}
+
+struct norm_layout {
+    size_t weight, bias, rows, total;
+};
+
+static struct norm_layout norm_lay_out(const struct oz_device *dev,
+                                       const struct oz_norm_mod_args *a)
+{
+    struct norm_layout l = {0};
+    int64_t threads = norm_codes_rows(a) ? oz_ref_threads(dev) : 0;
+    l.weight = oz_ref_reserve(&l.total, a->x->cols, sizeof(float));
+    l.bias = oz_ref_reserve(&l.total, a->x->cols, sizeof(float));
+    l.rows = oz_ref_reserve(&l.total, oz_ref_times(threads, a->x->cols), sizeof(float));
+    return l;
 }
 
 static size_t norm_mod_scratch(const struct oz_device *dev, const void *args)
 {
-    const struct oz_norm_mod_args *a = args;
-    size_t total = 0;
-    (void)dev;
-    (void)oz_ref_reserve(&total, a->x->cols, sizeof(float));
-    (void)oz_ref_reserve(&total, a->x->cols, sizeof(float));
-    return total;
+    return norm_lay_out(dev, args).total;
 }
 
 static struct norm_line norm_line_of(const struct oz_norm_mod_args *a, const float *x)
@@ -126,8 +149,9 @@ OZ_ALWAYS struct v4 norm_scaled(enum oz_norm norm, const struct norm_line *line,
     return v4_fma(d, factor, rest);
 }
 
-OZ_ALWAYS void norm_result_step(const struct norm_job *job, const struct norm_row *row, int64_t r,
-                                int64_t col, int64_t left, bool whole)
+OZ_ALWAYS void norm_result_step(const struct norm_job *job, const struct norm_row *row,
+                                const struct oz_act *out, int64_t r, int64_t col, int64_t left,
+                                bool whole)
 {
     const struct oz_norm_mod_args *a = job->a;
     struct v4 v = norm_scaled(a->norm, &row->line, v4_load(row->x + col, left, whole));
@@ -145,14 +169,17 @@ OZ_ALWAYS void norm_result_step(const struct norm_job *job, const struct norm_ro
         v = v4_add(v, v4_load(row->shift + col, left, whole));
     }
     v = v4_fn(a->fn, v);
-    v4_store_act(a->out, r, col, v, left, whole);
+    v4_store_act(out, r, col, v, left, whole);
 }
 
 /* Rows [begin, begin + count): all sums before the first result, so that the latencies of square
- * roots and divisions overlap. */
-static void norm_mod_batch(const struct norm_job *job, int64_t begin, int64_t count)
+ * roots and divisions overlap. `room`: a row that will be coded, or NULL. */
+static void norm_mod_batch(const struct norm_job *job, int64_t begin, int64_t count, float *room)
 {
     const struct oz_norm_mod_args *a = job->a;
+    /* One row, whichever it is. */
+    const struct oz_act waiting = {.data = room, .spec = {.dtype = OZ_DTYPE_F32}};
+    const struct oz_act *out = room != NULL ? &waiting : a->out;
     struct norm_line lines[NORM_BATCH];
     for (int64_t i = 0; i < count; i++) {
         if (a->y != NULL) {
@@ -168,7 +195,10 @@ static void norm_mod_batch(const struct norm_job *job, int64_t begin, int64_t co
                                .scale = oz_ref_mod(&a->scale, a->mod_index, r),
                                .shift = oz_ref_mod(&a->shift, a->mod_index, r),
                                .line = lines[i]};
-        OZ_EACH_STEP(a->x->cols, norm_result_step(job, &row, r, col, left, whole));
+        OZ_EACH_STEP(a->x->cols, norm_result_step(job, &row, out, r, col, left, whole));
+        if (room != NULL) {
+            oz_ref_finish_row(&OZ_CODER_HERE, a->out, r, room);
+        }
     }
 }
 
@@ -176,9 +206,9 @@ static void norm_mod_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const struct norm_job *job = ctx;
     int64_t batch = oz_ref_min(NORM_BATCH, oz_ref_max(1, NORM_NEAR / job->a->x->cols));
-    (void)thread;
+    float *room = job->rows != NULL ? job->rows + thread * job->a->x->cols : NULL;
     for (int64_t r = begin; r < end; r += batch) {
-        norm_mod_batch(job, r, oz_ref_min(batch, end - r));
+        norm_mod_batch(job, r, oz_ref_min(batch, end - r), room);
     }
 }
 
@@ -186,15 +216,15 @@ static enum oz_status norm_mod_run(const struct oz_op_ctx *ctx, const void *args
 {
     const struct oz_norm_mod_args *a = args;
     int64_t cols = a->x->cols;
-    size_t total = 0;
-    size_t weight = oz_ref_reserve(&total, cols, sizeof(float));
-    size_t bias = oz_ref_reserve(&total, cols, sizeof(float));
-    OZ_TRY(oz_ref_begin(ctx, total));
+    struct norm_layout l = norm_lay_out(ctx->dev, a);
+    OZ_TRY(oz_ref_begin(ctx, l.total));
+    OZ_TRY(oz_ref_check_quantized("norm_mod", a->out));
     OZ_TRY(oz_ref_check_param("norm_mod", oz_ref_param(a->weight), 1, 1, cols));
     OZ_TRY(oz_ref_check_param("norm_mod", oz_ref_param(a->bias), 1, 1, cols));
     struct norm_job job = {.a = a,
-                           .weight = v_vector(a->weight, cols, oz_ref_at(ctx, weight)),
-                           .bias = v_vector(a->bias, cols, oz_ref_at(ctx, bias))};
+                           .weight = v_vector(a->weight, cols, oz_ref_at(ctx, l.weight)),
+                           .bias = v_vector(a->bias, cols, oz_ref_at(ctx, l.bias)),
+                           .rows = norm_codes_rows(a) ? oz_ref_at(ctx, l.rows) : NULL};
     if (cols > 0) {
         oz_pool_for(ctx->dev->pool, a->x->rows, v_grain(a->x->rows, cols), norm_mod_rows, &job);
     }
