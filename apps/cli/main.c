@@ -71,6 +71,7 @@ static const struct command commands[] = {
      "step,\n"
      "decoding and all together, for a size and a number of steps; each repeat opens the model "
      "anew.\n"
+     "Then pictures a second with up to 1, 4 and 8 drawn together.\n"
      "With --kernels: the rate of each kernel over shapes of real models, as a share of what the\n"
      "machine can do at most, measured in the same run. FILTER is words with commas between; each\n"
      "must be a part of an operator's, a kernel's or a shape's name. The largest shapes (m4096,\n"
@@ -95,20 +96,26 @@ static const struct command commands[] = {
      "Examples:\n"
      "  ounce quantize -q fp8_per_channel -o emoji-fp8\n"
      "  ounce quantize Qwen/Qwen-Image -q mxfp4 --ignored-layers img_mlp -o qwen-image-mxfp4\n"},
-    {"compare", COMMAND_COMPARE, cli_compare, "compare REFERENCE CANDIDATE... [options]",
-     "measure how far pictures are from those of a reference",
-     "REFERENCE and each CANDIDATE are PNG files of one size, or folders whose PNG files have the "
-     "same\n"
-     "names. For each candidate: PSNR, SSIM, mean absolute error, relative L2 and cosine "
-     "similarity "
-     "of\n"
-     "the 8-bit pictures; of folders the means, and the least PSNR. The JSON holds each picture "
-     "and "
-     "more\n"
-     "measures. With thresholds the exit status is 7 when a candidate misses one.\n"
+    {"compare", COMMAND_COMPARE, cli_compare,
+     "compare [MODEL] --candidate-quantization REQUEST... --prompt TEXT [options], or ounce compare "
+     "REFERENCE CANDIDATE... [options]",
+     "measure what a quantization, a model or a change costs in quality",
+     "Of a MODEL (without one the bundled emoji model): draws the same pictures with the model as it is\n"
+     "stored and with each candidate, and compares pictures, latents step by step, times and memory; "
+     "and\n"
+     "checks that every layer ran as planned. Ctrl-C keeps what is done in --output-json, from where "
+     "the\n"
+     "same command goes on. With --sensitivity: which layers bear which scheme, and for a --budget the\n"
+     "cheapest --quantization-config that meets it.\n"
+     "Of pictures: REFERENCE and each CANDIDATE are PNG files of one size, or folders whose PNG files "
+     "have\n"
+     "the same names; PSNR, SSIM, mean absolute error, relative L2 and cosine similarity of the 8-bit\n"
+     "pictures.\n"
+     "With thresholds the exit status is 7 when a candidate misses one.\n"
      "\n"
      "Examples:\n"
-     "  ounce compare bf16.png fp8.png mxfp4.png\n"
+     "  ounce compare --prompts-file prompts.txt --candidate-quantization int8 --report int8.html\n"
+     "  ounce compare --sensitivity --prompts-file prompts.txt --budget psnr=42\n"
      "  ounce compare reference/ int8/ --min-psnr 40 --output-json int8.json\n"},
     {"random-model", COMMAND_RANDOM_MODEL, cli_random_model,
      "random-model --output FOLDER [options]", "write a model with random weights, of any size",

@@ -351,6 +351,37 @@ OZ_API OZ_MUST_USE enum oz_status oz_bench_kernels(const struct oz_bench_options
                                                    oz_write_fn write, void *ctx,
                                                    struct oz_error *err);
 
+struct oz_bench_model_options {
+    size_t struct_size;
+    const struct oz_engine_options *engine; /* log and progress too; max_batch is not looked at */
+    struct oz_image_request request; /* what is drawn: size, steps, guidance, seed; prompt NULL: one of ours */
+    int32_t repeats;                 /* pictures of the first part, each with a fresh engine; 0: 3 */
+
+    /* Requests of each point of the second part, which draws them in ragged batches of up to 1, 4 and 8.
+     * 0: no second part. Default 16. */
+    int32_t requests;
+    int32_t json;
+    const char *report; /* one HTML file with charts; NULL: none */
+
+    /* As in struct oz_bench_options; the earlier run must be of the same model, size, steps, guidance,
+     * precision and number of threads. */
+    const char *against;
+    double max_slowdown_percent;
+};
+OZ_API void oz_bench_model_options_init(struct oz_bench_model_options *options, size_t struct_size);
+#define oz_bench_model_options_default(options) \
+    oz_bench_model_options_init((options), sizeof *(options))
+
+/*
+ * Measures a model: seconds of loading, text, a step, decoding and all together, as medians over repeats;
+ * the rate of loading beside that of reading the same files, which is measured in the same run; pictures a
+ * second with 1, 4 and 8 together; memory. Then writes the result, all at once.
+ * OZ_ERR_THRESHOLD, after that: slower than `against` beyond noise and by more than was allowed.
+ * OZ_ERR_ARG; OZ_ERR_FORMAT, OZ_ERR_IO: `against`; else as oz_engine_open and oz_image_generate.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_bench_model(const struct oz_bench_model_options *options,
+                                                 oz_write_fn write, void *ctx, struct oz_error *err);
+
 /* ---- not stable yet: define OZ_UNSTABLE to see it, and expect it to change ---- */
 
 #ifdef OZ_UNSTABLE

@@ -151,7 +151,9 @@ enum oz_status oz_api_read_tasks(const struct oz_image_request *requests, int32_
 enum oz_status oz_api_open_study_device(const struct oz_engine_options *e, struct oz_pool **pool,
                                         struct oz_device **dev, struct oz_error *err)
 {
-    uint32_t flags = e->precision == OZ_PRECISION_F32 ? (uint32_t)OZ_DEVICE_F32 : 0;
+    uint32_t flags;
+    const struct oz_linear_backend *backend;
+    OZ_TRY(oz_api_device_flags(&flags, &backend, e, err));
     OZ_TRY(oz_pool_create(pool, e->threads, err));
     return oz_device_open(dev, e->device != NULL ? e->device : "cpu", flags, *pool, err);
 }

@@ -3,18 +3,18 @@ json_ok() {
     LC_ALL=C awk -f "$here/json.awk" "$1"
 }
 unset OUNCE_CPU OUNCE_FORCE
-expect 'a model' 0 'emoji: 32x32, 1 steps*bf16*load *ms*text *step *decode *total *peak memory*' '' bench $small --repeat 1 --quiet
-expect 'its parts' 0 'emoji: 32x48, 2 steps*f32, 2 repeats*' '' bench emoji --width 32 --height 48 --num-inference-steps 2 \
-    --repeat 2 --precision f32 --threads 1 --true-cfg-scale 1 --device cpu
-"$program" bench $small --repeat 1 --json >model.json
+expect 'a model' 0 'emoji: 32x32, 1 steps*bf16*load *ms*text *step *decode *total *peak memory*' '' bench $small --repeat 1 --requests 0 --quiet
+expect 'its parts' 0 'emoji: 32x48, 2 steps*f32*1 thread, 2 repeats*step*steps/s*1 together: *4 together: *8 together: *' '' bench emoji --width 32 --height 48 --num-inference-steps 2 \
+    --repeat 2 --requests 3 --precision f32 --threads 1 --true-cfg-scale 1 --device cpu
+"$program" bench $small --repeat 1 --requests 2 --json >model.json
 ok 'JSON' json_ok model.json
 expect 'no such model' 8 '' 'ounce: *' bench ./nowhere
 expect 'a wrong size' 2 '' 'ounce: *' bench --width 17
 
 lora=$root/tests/golden/lora/kohya.safetensors
-expect 'with an adapter' 0 'emoji: 32x32, 1 steps*' '' bench $small --repeat 1 --quiet --lora "$lora:0.5"
-expect 'with one that is not there' 6 '' 'ounce: *nowhere.safetensors*' bench $small --repeat 1 --quiet --lora nowhere.safetensors
-expect 'with other weights' 0 'emoji: 32x32, 1 steps*' '' bench $small --repeat 1 --quiet --transformer "$OUNCE_MODELS/emoji/transformer"
+expect 'with an adapter' 0 'emoji: 32x32, 1 steps*' '' bench $small --repeat 1 --requests 0 --quiet --lora "$lora:0.5"
+expect 'with one that is not there' 6 '' 'ounce: *nowhere.safetensors*' bench $small --repeat 1 --requests 0 --quiet --lora nowhere.safetensors
+expect 'with other weights' 0 'emoji: 32x32, 1 steps*' '' bench $small --repeat 1 --requests 0 --quiet --transformer "$OUNCE_MODELS/emoji/transformer"
 expect 'an adapter for kernels' 2 '' 'ounce: --lora has no effect with --kernels*' bench --kernels --lora "$lora"
 
 "$program" bench --kernels emoji.mlp,linear,scalar --repeat 3 --threads 1 --json >old.json
@@ -34,5 +34,14 @@ expect 'no such file' 6 '' 'ounce: *nowhere.json*' bench --kernels emoji.mlp --a
 expect 'no such kernel' 2 '' 'ounce: No usable kernel or shape matches "xyzzy"*' bench --kernels xyzzy
 expect 'a threshold for nothing' 2 '' 'ounce: --max-slowdown needs --against FILE.' bench --kernels --max-slowdown 5
 expect 'a size for kernels' 2 '' 'ounce: --width has no effect with --kernels*' bench --kernels --width 32
-expect 'against for a model' 2 '' 'ounce: --against is for --kernels only.' bench --against old.json
+expect 'a model against another' 2 '' 'ounce: model.json was measured with num_inference_steps 1, this run has 2; *' \
+    bench --width 32 --height 32 --num-inference-steps 2 --repeat 1 --requests 0 --against model.json
+expect 'a model against kernels' 3 '' 'ounce: old.json is not what*' bench $small --repeat 1 --requests 0 --against old.json
+sed 's/"\(median\|min\|max\)":[0-9.e-]*/"\1":1e-9/g' model.json >quick.json
+expect 'a model that got slower' 7 '*SLOWER*' 'ounce: A part got slower than in quick.json beyond noise*at most 5 % were allowed.' \
+    bench $small --repeat 2 --requests 0 --against quick.json --max-slowdown 5
+expect 'a model as it was' 0 '*load *step *%*' '' bench $small --repeat 1 --requests 0 --against model.json --report model.html
+ok 'its charts' grep -q '<svg class="chart"' model.html
+expect 'a report of another kind' 2 '' '*--report must be a name that ends in .html*' bench $small --report model.pdf
+expect 'a report of kernels' 2 '' 'ounce: --report has no effect with --kernels*' bench --kernels --report x.html
 expect 'the bounds' 2 '' '*--repeat must be a whole number from 1 to 192*' bench --repeat 193

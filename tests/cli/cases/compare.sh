@@ -52,4 +52,4 @@ for value in -1 1000.1 nan x; do
     expect "--min-psnr $value" 2 '' "ounce: --min-psnr must be a number from 0 to 1000, not '$value'." compare a.png b.png "--min-psnr=$value"
 done
 expect '--min-ssim 1.5' 2 '' "ounce: --min-ssim must be a number from 0 to 1, not '1.5'." compare a.png b.png --min-ssim 1.5
-expect 'an option of others' 2 '' '*--seed is an option of `ounce generate`, not of `ounce compare`.' compare a.png b.png --seed 1
+expect 'an option of others' 2 '' '*--fit is an option of `ounce plan`, not of `ounce compare`.' compare a.png b.png --fit 1
