@@ -115,11 +115,12 @@ static enum oz_status check_foreign(const struct settings *s)
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (options[i].given) {
-            return cli_fail(OZ_ERR_ARG,
-                            "--%s is about models; then candidates are given by "
-                            "--candidate-quantization or --candidate-model (or --sensitivity asks), and "
-                            "the argument is the model.",
-                            options[i].name);
+            return cli_fail(
+                OZ_ERR_ARG,
+                "--%s is about models; then candidates are given by "
+                "--candidate-quantization or --candidate-model (or --sensitivity asks), and "
+                "the argument is the model.",
+                options[i].name);
         }
     }
     return OZ_OK;

@@ -65,8 +65,9 @@ static enum oz_status read_requests(struct job *job)
     }
     size_t count = job->prompts.list.count * (size_t)s->num_images;
     if (count > PICTURES_MOST) {
-        return cli_fail(OZ_ERR_ARG, "%zu pictures of each variant are asked for; at most %d are drawn.",
-                        count, PICTURES_MOST);
+        return cli_fail(OZ_ERR_ARG,
+                        "%zu pictures of each variant are asked for; at most %d are drawn.", count,
+                        PICTURES_MOST);
     }
     job->count = (int32_t)count;
     job->requests = cli_alloc(count, sizeof *job->requests);
@@ -101,14 +102,16 @@ static enum oz_status check_mode(const struct settings *s)
     };
     for (size_t i = 0; i < sizeof comparing / sizeof *comparing && s->sensitivity; i++) {
         if (comparing[i].given) {
-            return cli_fail(OZ_ERR_ARG, "--%s has no effect with --sensitivity.", comparing[i].name);
+            return cli_fail(OZ_ERR_ARG, "--%s has no effect with --sensitivity.",
+                            comparing[i].name);
         }
     }
     if (!s->sensitivity && (s->full || s->budget != NULL)) {
         return cli_fail(OZ_ERR_ARG, "--%s needs --sensitivity.", s->full ? "full" : "budget");
     }
     if (s->sensitivity && s->report != NULL && s->budget == NULL) {
-        return cli_fail(OZ_ERR_ARG, "--report with --sensitivity shows a proposal: it needs --budget.");
+        return cli_fail(OZ_ERR_ARG,
+                        "--report with --sensitivity shows a proposal: it needs --budget.");
     }
     return OZ_OK;
 }

@@ -63,7 +63,8 @@ static void write_figures(char *text, size_t bytes, enum oz_stage stage, double 
     int decimals = bytes_count ? 1 : 0;
     int n = snprintf(text, bytes, "%.*f/%.*f %s", decimals, done * scale, decimals, total * scale,
                      stages[stage].unit);
-    if ((stage != OZ_STAGE_DENOISE && stage != OZ_STAGE_STUDY) || spent_s < settled_s || done <= 0) {
+    if ((stage != OZ_STAGE_DENOISE && stage != OZ_STAGE_STUDY) || spent_s < settled_s ||
+        done <= 0) {
         return;
     }
     double rate = done / spent_s;

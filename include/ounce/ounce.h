@@ -354,8 +354,9 @@ OZ_API OZ_MUST_USE enum oz_status oz_bench_kernels(const struct oz_bench_options
 struct oz_bench_model_options {
     size_t struct_size;
     const struct oz_engine_options *engine; /* log and progress too; max_batch is not looked at */
-    struct oz_image_request request; /* what is drawn: size, steps, guidance, seed; prompt NULL: one of ours */
-    int32_t repeats;                 /* pictures of the first part, each with a fresh engine; 0: 3 */
+    struct oz_image_request
+        request;     /* what is drawn: size, steps, guidance, seed; prompt NULL: one of ours */
+    int32_t repeats; /* pictures of the first part, each with a fresh engine; 0: 3 */
 
     /* Requests of each point of the second part, which draws them in ragged batches of up to 1, 4 and 8.
      * 0: no second part. Default 16. */
@@ -380,7 +381,8 @@ OZ_API void oz_bench_model_options_init(struct oz_bench_model_options *options, 
  * OZ_ERR_ARG; OZ_ERR_FORMAT, OZ_ERR_IO: `against`; else as oz_engine_open and oz_image_generate.
  */
 OZ_API OZ_MUST_USE enum oz_status oz_bench_model(const struct oz_bench_model_options *options,
-                                                 oz_write_fn write, void *ctx, struct oz_error *err);
+                                                 oz_write_fn write, void *ctx,
+                                                 struct oz_error *err);
 
 /* ---- not stable yet: define OZ_UNSTABLE to see it, and expect it to change ---- */
 
@@ -539,8 +541,9 @@ struct oz_models_options {
 
     /* What is asked of every candidate; negative (default): nothing. Ratios are over the reference's. */
     double min_psnr_db, min_ssim, min_cosine, max_memory_ratio, max_time_ratio;
-    int32_t assert_different; /* nonzero: no candidate's latents may equal the reference's throughout */
-    int32_t json;             /* nonzero: one JSON document instead of a table for people */
+    int32_t
+        assert_different; /* nonzero: no candidate's latents may equal the reference's throughout */
+    int32_t json;         /* nonzero: one JSON document instead of a table for people */
 };
 OZ_API void oz_models_options_init(struct oz_models_options *options, size_t struct_size);
 #define oz_models_options_default(options) oz_models_options_init((options), sizeof *(options))
@@ -564,7 +567,8 @@ OZ_API OZ_MUST_USE enum oz_status oz_models_compare(const struct oz_models_optio
 /* Which layers bear which scheme; see oz_model_sensitivity. */
 struct oz_sensitivity_options {
     size_t struct_size;
-    const struct oz_engine_options *engine; /* as in oz_models_options, without its keep-list and patterns */
+    const struct oz_engine_options
+        *engine; /* as in oz_models_options, without its keep-list and patterns */
 
     /* The schemes to choose from: methods, with activations at most, as in oz_models_options. None: int8,
      * fp8_per_channel with plain activations, nvfp4. At most 8. */
@@ -574,14 +578,15 @@ struct oz_sensitivity_options {
     const struct oz_image_request *requests; /* of the search; of one size and number of steps */
     int32_t request_count;
     uint64_t verify_offset; /* of the seeds of the proof; default 1000 */
-    int32_t full;           /* nonzero: measures pictures, not recorded activations and short runs */
+    int32_t full; /* nonzero: pictures for each layer in each scheme, not recorded activations */
 
     /* What the proposal must meet at least cost: "psnr=40" (dB, mean), "rel-l2=0.01" (pictures, mean) or
      * "bytes=12MiB" (resident transformer). NULL: layers are ranked, and nothing is proposed. */
     const char *budget;
 
-    const char *output_json; /* as in oz_models_options: what is measured is kept in it from early on */
-    const char *report;      /* with a budget */
+    const char
+        *output_json;   /* as in oz_models_options: what is measured is kept in it from early on */
+    const char *report; /* with a budget */
     int32_t json;
 };
 OZ_API void oz_sensitivity_options_init(struct oz_sensitivity_options *options, size_t struct_size);
@@ -596,9 +601,9 @@ OZ_API void oz_sensitivity_options_init(struct oz_sensitivity_options *options, 
  * OZ_ERR_THRESHOLD, after all has been written: nothing was found that meets the budget. OZ_ERR_CANCELLED:
  * says what is kept. OZ_ERR_ARG; OZ_ERR_IO; else as oz_engine_open.
  */
-OZ_API OZ_MUST_USE enum oz_status
-oz_model_sensitivity(const struct oz_sensitivity_options *options, oz_write_fn write, void *ctx,
-                     struct oz_error *err);
+OZ_API OZ_MUST_USE enum oz_status oz_model_sensitivity(const struct oz_sensitivity_options *options,
+                                                       oz_write_fn write, void *ctx,
+                                                       struct oz_error *err);
 
 /* A quantization method of a program's own: schemes by the names of docs/quantization. */
 struct oz_method_options {

@@ -22,8 +22,8 @@
 
 /* Prompts of several lengths, so that batches are ragged. */
 static const char *const prompts[] = {
-    "red apple", "grinning cat face", "pizza", "woman astronaut in a white suit", "rainbow",
-    "birthday cake with candles", "dog", "umbrella with rain drops"};
+    "red apple", "grinning cat face",          "pizza", "woman astronaut in a white suit",
+    "rainbow",   "birthday cake with candles", "dog",   "umbrella with rain drops"};
 enum { PROMPTS = sizeof prompts / sizeof *prompts };
 
 static const int32_t concurrencies[OZ_BENCH_POINTS] = {1, 4, 8};
@@ -116,7 +116,8 @@ static enum oz_status draw_once(struct oz_bench_model *m, int32_t index, struct 
     m->steps = (int32_t)stats.steps;
     m->seconds[OZ_BENCH_LOAD][index] = stats.load_s;
     m->seconds[OZ_BENCH_TEXT][index] = stats.text_s;
-    m->seconds[OZ_BENCH_STEP][index] = stats.denoise_s / (double)(stats.steps > 0 ? stats.steps : 1);
+    m->seconds[OZ_BENCH_STEP][index] =
+        stats.denoise_s / (double)(stats.steps > 0 ? stats.steps : 1);
     m->seconds[OZ_BENCH_DECODE][index] = stats.decode_s;
     m->peak_bytes = stats.peak_resident_bytes;
     m->weight_bytes = stats.weight_bytes;
@@ -148,13 +149,12 @@ static enum oz_status draw_many(struct oz_bench_model *m, struct oz_engine *engi
     struct oz_stats stats = {.struct_size = sizeof stats};
     struct oz_image_request *requests = oz_alloc_zero((size_t)count, sizeof *requests);
     struct oz_image **images = oz_alloc_zero((size_t)count, sizeof *images);
-    enum oz_status status = requests != NULL && images != NULL
-                                ? OZ_OK
-                                : OZ_FAIL_NOMEM(err, "the requests");
+    enum oz_status status =
+        requests != NULL && images != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, "the requests");
     for (int32_t i = 0; i < count && status == OZ_OK; i++) {
         request_fill(m, &requests[i], i);
-        requests[i].prompt = m->options.request.prompt != NULL ? requests[i].prompt
-                                                               : prompts[i % PROMPTS];
+        requests[i].prompt =
+            m->options.request.prompt != NULL ? requests[i].prompt : prompts[i % PROMPTS];
     }
     if (status == OZ_OK) { /* one to warm up */
         status = oz_image_generate(engine, requests, 1, images, err);
@@ -293,10 +293,11 @@ static enum oz_status judge(const struct oz_bench_model *m, struct oz_error *err
     if (m->options.against == NULL || !(most >= 0) || !(worst > most)) {
         return OZ_OK;
     }
-    return OZ_FAIL(err, OZ_ERR_THRESHOLD,
-                   "A part got slower than in %s beyond noise, the worst by %.1f %%; at most %g %% were "
-                   "allowed.",
-                   m->options.against, worst, most);
+    return OZ_FAIL(
+        err, OZ_ERR_THRESHOLD,
+        "A part got slower than in %s beyond noise, the worst by %.1f %%; at most %g %% were "
+        "allowed.",
+        m->options.against, worst, most);
 }
 
 enum oz_status oz_bench_model(const struct oz_bench_model_options *options, oz_write_fn write,

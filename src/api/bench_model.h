@@ -35,7 +35,7 @@ struct oz_bench_model {
     bool f32_math;
     double *seconds[OZ_BENCH_PARTS]; /* [repeats], ascending when measured */
     int64_t load_bytes;              /* of the weight files */
-    double read_s;                   /* that reading them takes, cached as they are: the best of repeats */
+    double read_s; /* that reading them takes, cached as they are: the best of repeats */
     int64_t peak_bytes, weight_bytes, plan_bytes;
     bool peak_of_process;
     struct oz_bench_point points[OZ_BENCH_POINTS];
@@ -55,7 +55,8 @@ void oz_bench_model_page(const struct oz_bench_model *m, struct oz_buf *b);
 
 /* Fills change and moved from an earlier document. OZ_ERR_FORMAT: it is no such document; OZ_ERR_ARG: of
  * something else. */
-OZ_MUST_USE enum oz_status oz_bench_model_compare(struct oz_bench_model *m, const struct oz_json *old,
-                                                  const char *name, struct oz_error *err);
+OZ_MUST_USE enum oz_status oz_bench_model_compare(struct oz_bench_model *m,
+                                                  const struct oz_json *old, const char *name,
+                                                  struct oz_error *err);
 
 #endif

@@ -38,9 +38,10 @@ static void put_change(const struct oz_bench_model *m, struct oz_buf *b, int ind
 
 void oz_bench_model_print(const struct oz_bench_model *m, struct oz_buf *b)
 {
-    oz_buf_printf(b, "%s: %dx%d, %d steps, true CFG scale %g, %s (%s), %d thread%s, %d repeat%s\n", m->name,
-                  m->width, m->height, m->steps, m->scale, m->f32_math ? "f32" : "bf16", m->tier,
-                  m->threads, m->threads == 1 ? "" : "s", m->repeats, m->repeats == 1 ? "" : "s");
+    oz_buf_printf(b, "%s: %dx%d, %d steps, true CFG scale %g, %s (%s), %d thread%s, %d repeat%s\n",
+                  m->name, m->width, m->height, m->steps, m->scale, m->f32_math ? "f32" : "bf16",
+                  m->tier, m->threads, m->threads == 1 ? "" : "s", m->repeats,
+                  m->repeats == 1 ? "" : "s");
     oz_buf_printf(b, "%-8s %12s %12s\n", "", "median", "min");
     for (int i = 0; i < OZ_BENCH_PARTS; i++) {
         oz_buf_printf(b, "%-8s %10.2f ms %9.2f ms", oz_bench_part_names[i],
@@ -56,7 +57,8 @@ void oz_bench_model_print(const struct oz_bench_model *m, struct oz_buf *b)
     }
     for (int32_t i = 0; i < m->point_count; i++) {
         const struct oz_bench_point *p = &m->points[i];
-        oz_buf_printf(b, "%d together: %.2f pictures/s (%d requests in %.2f s), peak memory %.0f MiB",
+        oz_buf_printf(b,
+                      "%d together: %.2f pictures/s (%d requests in %.2f s), peak memory %.0f MiB",
                       p->concurrency, p->pictures_s, m->options.requests, p->seconds,
                       (double)p->peak_bytes / MIB);
         put_change(m, b, OZ_BENCH_PARTS + i);
@@ -111,11 +113,11 @@ void oz_bench_model_json(const struct oz_bench_model *m, struct oz_buf *b)
         oz_buf_printf(b, ",\"peak_resident_bytes\":%" PRId64 ",\"plan_bytes\":%" PRId64 "}",
                       p->peak_bytes, p->plan_bytes);
     }
-    oz_buf_printf(b,
-                  "],\n\"peak_resident_bytes\":%" PRId64 ",\"peak_is_of_process\":%s,\"weight_bytes\":%" PRId64
-                  ",\"plan_bytes\":%" PRId64 "}\n",
-                  m->peak_bytes, m->peak_of_process ? "true" : "false", m->weight_bytes,
-                  m->plan_bytes);
+    oz_buf_printf(
+        b,
+        "],\n\"peak_resident_bytes\":%" PRId64
+        ",\"peak_is_of_process\":%s,\"weight_bytes\":%" PRId64 ",\"plan_bytes\":%" PRId64 "}\n",
+        m->peak_bytes, m->peak_of_process ? "true" : "false", m->weight_bytes, m->plan_bytes);
 }
 
 /* ---- an earlier run ---- */
@@ -144,7 +146,8 @@ static enum oz_status check_same(const struct oz_bench_model *m, const struct oz
     } texts[] = {
         {"model", m->name}, {"precision", m->f32_math ? "f32" : "bf16"}, {"tier", m->tier}};
     if (strcmp(oz_json_string(oz_json_get(old, "document"), ""), "ounce bench") != 0) {
-        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s is not what `ounce bench MODEL --json` writes.", name);
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s is not what `ounce bench MODEL --json` writes.",
+                       name);
     }
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const char *was = oz_json_string(oz_json_get(old, texts[i].key), "?");
@@ -180,7 +183,8 @@ enum oz_status oz_bench_model_compare(struct oz_bench_model *m, const struct oz_
         }
         m->change[i] = oz_bench_median(m, (enum oz_bench_part)i) / median;
         /* beyond noise: the two ranges do not touch */
-        m->moved[i] = m->repeats > 1 && (m->seconds[i][0] > max || m->seconds[i][m->repeats - 1] < min);
+        m->moved[i] =
+            m->repeats > 1 && (m->seconds[i][0] > max || m->seconds[i][m->repeats - 1] < min);
     }
     const struct oz_json *points = oz_json_get(old, "throughput");
     for (int32_t i = 0; i < m->point_count; i++) {
@@ -225,8 +229,9 @@ static void put_points(const struct oz_bench_model *m, struct oz_buf *b)
         oz_chart_point(&chart, b, x[i], y[i], 0, label, (double)NAN);
     }
     oz_chart_end(b);
-    oz_buf_printf(b, "<figcaption>%d requests a point, with prompts of several lengths, in ragged "
-                     "batches.</figcaption></figure>\n",
+    oz_buf_printf(b,
+                  "<figcaption>%d requests a point, with prompts of several lengths, in ragged "
+                  "batches.</figcaption></figure>\n",
                   m->options.requests);
 }
 
@@ -238,8 +243,9 @@ static void put_stages(const struct oz_bench_model *m, struct oz_buf *b)
                             oz_bench_median(m, OZ_BENCH_DECODE)};
     static const char *const names[] = {"load", "text", "denoise", "decode"};
     double sum = parts[0] + parts[1] + parts[2] + parts[3], at = 20;
-    oz_buf_puts(b, "<figure><svg class=\"chart\" viewBox=\"0 0 520 150\" role=\"img\" aria-label=\"Where "
-                   "a first picture's time goes. The table has the figures.\">\n");
+    oz_buf_puts(
+        b, "<figure><svg class=\"chart\" viewBox=\"0 0 520 150\" role=\"img\" aria-label=\"Where "
+           "a first picture's time goes. The table has the figures.\">\n");
     for (int i = 0; i < 4; i++) {
         double width = 480 * parts[i] / sum;
         oz_buf_printf(b,
@@ -252,7 +258,8 @@ static void put_stages(const struct oz_bench_model *m, struct oz_buf *b)
                       38 + 122 * i, 1e3 * parts[i], 38 + 122 * i, 100 * parts[i] / sum);
         at += width;
     }
-    oz_buf_puts(b, "</svg><figcaption>Where a first picture's time goes, medians.</figcaption></figure>\n");
+    oz_buf_puts(
+        b, "</svg><figcaption>Where a first picture's time goes, medians.</figcaption></figure>\n");
 }
 
 void oz_bench_model_page(const struct oz_bench_model *m, struct oz_buf *b)
@@ -264,10 +271,12 @@ void oz_bench_model_page(const struct oz_bench_model *m, struct oz_buf *b)
     oz_page_begin(b, title);
     oz_buf_puts(b, "<header><h1>");
     oz_html_text(b, title);
-    oz_buf_printf(b, "</h1>\n<p class=\"soft\">%d x %d, %d steps, true CFG scale %g; %s on tier %s, %d "
-                     "threads, %d repeats.</p></header>\n<main>\n<h2>A first picture</h2>\n",
-                  m->width, m->height, m->steps, m->scale, m->f32_math ? "f32" : "bf16", m->tier,
-                  m->threads, m->repeats);
+    oz_buf_printf(
+        b,
+        "</h1>\n<p class=\"soft\">%d x %d, %d steps, true CFG scale %g; %s on tier %s, %d "
+        "threads, %d repeats.</p></header>\n<main>\n<h2>A first picture</h2>\n",
+        m->width, m->height, m->steps, m->scale, m->f32_math ? "f32" : "bf16", m->tier, m->threads,
+        m->repeats);
     put_stages(m, b);
     if (m->point_count > 0) {
         oz_buf_puts(b, "<h2>Many pictures</h2>\n");

@@ -91,9 +91,10 @@ static enum oz_status add_candidate(struct job *job, const char *text, bool is_m
     for (int32_t i = 0; i < n || i == 0; i++) {
         const char *other = i < n ? job->labels[i] : "reference";
         if (strcmp(job->labels[n], other) == 0 || strcmp(job->labels[n], "reference") == 0) {
-            return OZ_FAIL(err, OZ_ERR_ARG,
-                           "Two variants are called \"%s\"; put a label before one: \"other=%.200s\".",
-                           job->labels[n], request);
+            return OZ_FAIL(
+                err, OZ_ERR_ARG,
+                "Two variants are called \"%s\"; put a label before one: \"other=%.200s\".",
+                job->labels[n], request);
         }
     }
     struct oz_variant *v = &job->candidates[n];
@@ -169,9 +170,9 @@ static enum oz_status read_job(struct job *job, struct oz_error *err)
     struct oz_model_args *a = &job->args;
     a->how = (struct oz_variant_setting){.dev = job->dev,
                                          .max_header_bytes = job->engine.max_header_bytes};
-    a->reference = (struct oz_variant){
-        .label = "reference",
-        .model = o->reference_model != NULL ? o->reference_model : job->engine.model};
+    a->reference = (struct oz_variant){.label = "reference",
+                                       .model = o->reference_model != NULL ? o->reference_model
+                                                                           : job->engine.model};
     a->candidates = job->candidates;
     a->tasks = job->tasks;
     a->task_count = o->request_count;

@@ -146,7 +146,8 @@ enum oz_status oz_model_sensitivity(const struct oz_sensitivity_options *options
                                     void *ctx, struct oz_error *err)
 {
     struct job job = {.options = defaults};
-    OZ_TRY(oz_api_copy_options(&job.options, sizeof job.options, options, "sensitivity options", err));
+    OZ_TRY(
+        oz_api_copy_options(&job.options, sizeof job.options, options, "sensitivity options", err));
     if (job.options.engine == NULL) {
         return OZ_FAIL(err, OZ_ERR_ARG, "The engine options are missing.");
     }

@@ -89,13 +89,13 @@ static void end(struct oz_exec *x, const struct call *c, enum oz_status status, 
 }
 
 /* function name, id, table member, arguments, shape check, what was written. */
-#define DISPATCH(function, id, member, type, check, written)     \
-    void function(struct oz_exec *x, const type *a)              \
-    {                                                            \
-        struct call c;                                           \
-        if (begin(x, id, a, check(a), &c)) {                     \
+#define DISPATCH(function, id, member, type, check, written)        \
+    void function(struct oz_exec *x, const type *a)                 \
+    {                                                               \
+        struct call c;                                              \
+        if (begin(x, id, a, check(a), &c)) {                        \
             end(x, &c, x->dev->ops->member(&c.ctx, a), a, written); \
-        }                                                        \
+        }                                                           \
     }
 
 DISPATCH(oz_op_embed, OZ_OP_EMBED, embed, struct oz_embed_args, oz_check_embed, a->out)

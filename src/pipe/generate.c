@@ -512,13 +512,6 @@ static enum oz_status reserve(struct run *r)
 
 /* ---- running ---- */
 
-/* Has a sequence done all the steps that are asked for? */
-static bool is_through(const struct run *r, const struct oz_sequence *s)
-{
-    bool cut = r->args->latents_only && r->args->stop_after > 0;
-    return s->step == s->task.steps || (cut && s->step >= r->args->stop_after);
-}
-
 /* Steps until a member is done. Nothing in here allocates. */
 static enum oz_status step_until_leave(struct run *r, struct oz_exec *x)
 {
@@ -529,7 +522,7 @@ static enum oz_status step_until_leave(struct run *r, struct oz_exec *x)
         oz_batch_step(x, &r->batch);
         status = finish(r, x);
         for (int32_t i = 0; i < r->active_count && status == OZ_OK; i++) {
-            leaves = leaves || is_through(r, r->active[i]);
+            leaves = leaves || r->active[i]->step == r->active[i]->task.steps;
             r->steps_done++;
         }
         if (status == OZ_OK) {
@@ -561,11 +554,8 @@ static enum oz_status deliver_done(struct run *r)
     enum oz_status status = OZ_OK;
     for (int32_t i = 0; i < r->active_count; i++) {
         struct oz_sequence *s = r->active[i];
-        if (!is_through(r, s) || status != OZ_OK) {
+        if (s->step < s->task.steps || status != OZ_OK) {
             r->active[kept++] = s;
-        } else if (r->args->latents_only) {
-            oz_sequence_leave(s, r->dev);
-            r->done++;
         } else {
             status = deliver(r, s);
         }

@@ -6,7 +6,6 @@
 #define OZ_PIPE_GENERATE_H
 
 #include <ounce/status.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "pipe/batch.h"
@@ -46,8 +45,6 @@ struct oz_run {
     const struct oz_run_hooks *hooks; /* NULL: none */
     oz_exec_dump_fn dump;             /* NULL: none */
     void *dump_ctx;
-    bool latents_only;      /* pictures stay NULL: nothing is decoded */
-    int32_t stop_after;     /* with latents_only: steps of the schedule that are done; 0: all */
     oz_exec_watch_fn watch; /* NULL: none */
     void *watch_ctx;
 };

@@ -171,5 +171,6 @@ enum oz_status oz_assignment_text(struct oz_buf *b, const struct oz_layer_table 
     if (!any) {
         return OZ_FAIL(err, OZ_ERR_ARG, "Nothing is quantized: there is no config to write.");
     }
-    return b->status == OZ_OK ? OZ_OK : OZ_FAIL(err, b->status, "A quantization config is too long.");
+    return b->status == OZ_OK ? OZ_OK
+                              : OZ_FAIL(err, b->status, "A quantization config is too long.");
 }

@@ -76,8 +76,8 @@ enum oz_status oz_dispatch_watch_init(struct oz_dispatch_watch *w, const struct 
         const struct oz_layer_table *t = &p->components[i].table;
         for (int32_t k = 0; k < t->count; k++) {
             if (is_watched(&t->rows[k])) {
-                w->layers[w->count++] = (struct oz_dispatch_layer){
-                    .param = t->rows[k].bind, .component = i, .row = k};
+                w->layers[w->count++] =
+                    (struct oz_dispatch_layer){.param = t->rows[k].bind, .component = i, .row = k};
             }
         }
     }
@@ -219,9 +219,8 @@ static enum oz_status judge_layer(const struct oz_dispatch_watch *w,
 {
     const struct oz_component *c = &w->pipeline->components[l->component];
     const struct oz_layer *layer = &c->table.rows[l->row];
-    const struct oz_codec *planned = c->assignment.table != NULL
-                                         ? c->assignment.choices[l->row].scheme.codec
-                                         : NULL;
+    const struct oz_codec *planned =
+        c->assignment.table != NULL ? c->assignment.choices[l->row].scheme.codec : NULL;
     const struct oz_codec *loaded = l->param->weight.codec;
     bool plain = loaded == NULL || l->param->act_count == 0;
     if (planned != NULL && plain) {

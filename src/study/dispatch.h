@@ -22,9 +22,9 @@
 enum oz_dispatch_fault {
     OZ_DISPATCH_NOT_QUANTIZED, /* planned in a scheme, resident as stored */
     OZ_DISPATCH_UNPLANNED,     /* the other way round, or in another scheme's codec */
-    OZ_DISPATCH_NEVER_RAN,    /* but did in the reference */
-    OZ_DISPATCH_OTHER_INPUT,  /* its activations were not in the scheme's format */
-    OZ_DISPATCH_OTHER_KERNEL, /* not the kernel of the load report */
+    OZ_DISPATCH_NEVER_RAN,     /* but did in the reference */
+    OZ_DISPATCH_OTHER_INPUT,   /* its activations were not in the scheme's format */
+    OZ_DISPATCH_OTHER_KERNEL,  /* not the kernel of the load report */
     OZ_DISPATCH_FAULTS
 };
 

@@ -68,10 +68,11 @@ enum oz_status oz_label_split(const char *text, char label[OZ_LABEL_BYTES], cons
     }
     if (text[0] != '{' && text[word] == '=') {
         if (word == 0 || word >= OZ_LABEL_BYTES || !is_word(text[0]) || text[word + 1] == '\0') {
-            return OZ_FAIL(err, OZ_ERR_ARG,
-                           "\"%.100s\": before = stands a label of 1 to %d letters, digits, _, - and "
-                           ". that begins with a letter or digit, and behind it the candidate.",
-                           text, OZ_LABEL_BYTES - 1);
+            return OZ_FAIL(
+                err, OZ_ERR_ARG,
+                "\"%.100s\": before = stands a label of 1 to %d letters, digits, _, - and "
+                ". that begins with a letter or digit, and behind it the candidate.",
+                text, OZ_LABEL_BYTES - 1);
         }
         memcpy(label, text, word);
         label[word] = '\0';

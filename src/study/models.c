@@ -37,7 +37,8 @@ static int64_t prediction_offset(const struct oz_model_comparison *c, int32_t ta
 
 static int64_t latents_offset(const struct oz_model_comparison *c, int32_t task, int32_t step)
 {
-    return prediction_offset(c, task) + c->shape.values * (1 + (int64_t)step) * (int64_t)sizeof(float);
+    return prediction_offset(c, task) +
+           c->shape.values * (1 + (int64_t)step) * (int64_t)sizeof(float);
 }
 
 static int64_t floats_offset(const struct oz_model_comparison *c, int32_t task)
@@ -255,8 +256,8 @@ static enum oz_status compare_latents(const struct work *w, int32_t task,
     return OZ_OK;
 }
 
-static enum oz_status compare_pixels(const struct work *w, int32_t task,
-                                     struct oz_model_picture *p, struct oz_error *err)
+static enum oz_status compare_pixels(const struct work *w, int32_t task, struct oz_model_picture *p,
+                                     struct oz_error *err)
 {
     const struct oz_model_comparison *c = w->c;
     int64_t height = c->tasks[task].height, width = c->tasks[task].width;
@@ -279,9 +280,8 @@ static enum oz_status compare_pixels(const struct work *w, int32_t task,
 static enum oz_status draw(struct work *w, int32_t task, struct oz_error *err)
 {
     struct oz_model_comparison *c = w->c;
-    struct oz_model_picture fresh = {.done = true,
-                                     .step_relative_l2 =
-                                         w->result->steps + (int64_t)task * c->shape.steps};
+    struct oz_model_picture fresh = {
+        .done = true, .step_relative_l2 = w->result->steps + (int64_t)task * c->shape.steps};
     struct telling telling = {.c = c, .counts = true};
     w->own = true;
     for (int32_t i = 0; i < c->args->measure_runs; i++) {
@@ -363,10 +363,11 @@ static enum oz_status take_opened(struct work *w, struct oz_error *err)
     }
     OZ_TRY(oz_variant_shape(w->run.pipeline, &w->c->tasks[0], &shape, err));
     if (shape.values != w->c->shape.values) {
-        return OZ_FAIL(err, OZ_ERR_ARG,
-                       "Its latents have %lld values (%d channels), the reference's %lld; only models "
-                       "with the same latents can be compared.",
-                       (long long)shape.values, a->in_channels, (long long)w->c->shape.values);
+        return OZ_FAIL(
+            err, OZ_ERR_ARG,
+            "Its latents have %lld values (%d channels), the reference's %lld; only models "
+            "with the same latents can be compared.",
+            (long long)shape.values, a->in_channels, (long long)w->c->shape.values);
     }
     return OZ_OK;
 }
@@ -500,11 +501,11 @@ static enum oz_status resolve_tasks(struct oz_model_comparison *c, const struct 
         }
         const struct oz_task *first = &c->tasks[0];
         if (t.width != first->width || t.height != first->height || t.steps != first->steps) {
-            return OZ_FAIL(err, OZ_ERR_ARG,
-                           "Request %d has %d x %d pixels and %d steps, the first %d x %d and %d; a "
-                           "comparison has one size and one number of steps.",
-                           i + 1, t.width, t.height, t.steps, first->width, first->height,
-                           first->steps);
+            return OZ_FAIL(
+                err, OZ_ERR_ARG,
+                "Request %d has %d x %d pixels and %d steps, the first %d x %d and %d; a "
+                "comparison has one size and one number of steps.",
+                i + 1, t.width, t.height, t.steps, first->width, first->height, first->steps);
         }
     }
     return oz_variant_shape(p, &c->tasks[0], &c->shape, err);
@@ -567,10 +568,10 @@ static enum oz_status prepare(struct oz_model_comparison *c, struct work *w, str
         OZ_TRY(alloc_result(c, &c->candidates[i], err));
     }
     oz_model_comparison_stamp(c);
-    OZ_TRY(oz_scratch_open(&c->scratch, c->args->save_folder != NULL &&
-                                                oz_file_is_folder(c->args->save_folder)
-                                            ? c->args->save_folder
-                                            : NULL,
+    OZ_TRY(oz_scratch_open(&c->scratch,
+                           c->args->save_folder != NULL && oz_file_is_folder(c->args->save_folder)
+                               ? c->args->save_folder
+                               : NULL,
                            err));
     if (c->args->output_json != NULL && oz_file_exists(c->args->output_json)) {
         OZ_TRY(oz_model_comparison_resume(c, err));
@@ -624,18 +625,20 @@ static enum oz_status keep_partial(struct oz_model_comparison *c, enum oz_status
         return status;
     }
     if (path == NULL) {
-        return OZ_FAIL(err, status,
-                       "Interrupted; nothing is kept. With --output-json FILE the same command goes "
-                       "on from where it was.");
+        return OZ_FAIL(
+            err, status,
+            "Interrupted; nothing is kept. With --output-json FILE the same command goes "
+            "on from where it was.");
     }
     oz_model_result_sum(&c->reference, c->args->task_count);
     if (save_document(c, &ignored) != OZ_OK) {
         return OZ_FAIL(err, status, "Interrupted, and nothing could be kept: %s", ignored.message);
     }
-    return OZ_FAIL(err, status,
-                   "Interrupted; %d of %d compared pictures are kept in %s: the same command goes on "
-                   "from there.",
-                   count_done(c), all, path);
+    return OZ_FAIL(
+        err, status,
+        "Interrupted; %d of %d compared pictures are kept in %s: the same command goes on "
+        "from there.",
+        count_done(c), all, path);
 }
 
 static enum oz_status run_all(struct oz_model_comparison *c, struct oz_error *err)
@@ -663,9 +666,8 @@ enum oz_status oz_model_comparison_run(struct oz_model_comparison **out,
     c->reference.asked = args->reference;
     c->tasks = oz_alloc_zero((size_t)args->task_count, sizeof *c->tasks);
     c->candidates = oz_alloc_zero((size_t)args->count, sizeof *c->candidates);
-    enum oz_status status = c->tasks != NULL && c->candidates != NULL
-                                ? OZ_OK
-                                : OZ_FAIL_NOMEM(err, "a comparison");
+    enum oz_status status =
+        c->tasks != NULL && c->candidates != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, "a comparison");
     for (int32_t i = 0; i < args->count && status == OZ_OK; i++) {
         c->candidates[i].asked = args->candidates[i];
     }

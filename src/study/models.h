@@ -43,13 +43,13 @@ struct oz_model_result {
     double load_s;
     struct oz_variant_bytes bytes;
     struct oz_dispatch dispatch;
-    bool dispatched;                    /* `dispatch` is known */
-    struct oz_model_picture *pictures;  /* [tasks] */
-    double *steps;                      /* [tasks][steps] */
-    int32_t done;                       /* pictures */
-    bool resumed;                       /* some are from an earlier run */
+    bool dispatched;                   /* `dispatch` is known */
+    struct oz_model_picture *pictures; /* [tasks] */
+    double *steps;                     /* [tasks][steps] */
+    int32_t done;                      /* pictures */
+    bool resumed;                      /* some are from an earlier run */
     /* sums over those that are done */
-    struct oz_figures all, mean;        /* of bytes, as in a comparison of files */
+    struct oz_figures all, mean; /* of bytes, as in a comparison of files */
     struct oz_metrics floats, prediction, early, latents, trajectory;
     double ssim_float;
     int32_t identical, worst;
@@ -68,7 +68,8 @@ struct oz_model_args {
     struct oz_variant reference;
     const struct oz_variant *candidates;
     int32_t count;
-    const struct oz_task *tasks; /* as asked: nothing is resolved; all of one size and step number */
+    const struct oz_task
+        *tasks; /* as asked: nothing is resolved; all of one size and step number */
     int32_t task_count;
     int32_t warmup_runs, measure_runs;
     const char *output_json; /* NULL: none. Partial results are kept in it, and taken from it */

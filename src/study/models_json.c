@@ -75,8 +75,9 @@ static void put_sampling(struct oz_buf *b, const struct oz_model_comparison *c)
     number(b, "guidance_scale", t->scale);
     oz_buf_puts(b, ", ");
     number(b, "cfg_scale", t->scale);
-    oz_buf_puts(b, ", \"guidance_scale_2\": null, \"flow_shift\": null, \"num_images_per_prompt\": 1, "
-                   "\"step_execution\": true},\n");
+    oz_buf_puts(b,
+                ", \"guidance_scale_2\": null, \"flow_shift\": null, \"num_images_per_prompt\": 1, "
+                "\"step_execution\": true},\n");
 }
 
 /* ---- what was measured ---- */
@@ -116,14 +117,13 @@ static void put_times(struct oz_buf *b, const struct oz_model_comparison *c,
     number(b, "step", r->denoise_s / c->shape.steps);
     oz_buf_puts(b, ", ");
     number(b, "decode", r->decode_s);
-    oz_buf_printf(b,
-                  "},\n    \"bytes\": {\"disk\": %" PRId64 ", \"resident\": %" PRId64
-                  ", \"transformer_resident\": %" PRId64 ", \"transformer_modulation\": %" PRId64
-                  ", \"run\": %" PRId64 ", \"peak_resident_set\": %" PRId64
-                  ", \"peak_is_of_process\": %s}}",
-                  r->bytes.disk, r->bytes.resident, r->bytes.transformer,
-                  r->bytes.transformer_modulation, r->bytes.run, r->bytes.peak,
-                  boolean(r->bytes.peak_of_process));
+    oz_buf_printf(
+        b,
+        "},\n    \"bytes\": {\"disk\": %" PRId64 ", \"resident\": %" PRId64
+        ", \"transformer_resident\": %" PRId64 ", \"transformer_modulation\": %" PRId64
+        ", \"run\": %" PRId64 ", \"peak_resident_set\": %" PRId64 ", \"peak_is_of_process\": %s}}",
+        r->bytes.disk, r->bytes.resident, r->bytes.transformer, r->bytes.transformer_modulation,
+        r->bytes.run, r->bytes.peak, boolean(r->bytes.peak_of_process));
 }
 
 static void put_names(struct oz_buf *b, const char *key, const struct oz_dispatch_list *list)
@@ -221,10 +221,9 @@ static void put_pictures(struct oz_buf *b, const struct oz_model_comparison *c,
         number(b, "denoise_s", p->denoise_s);
         oz_buf_puts(b, ", ");
         number(b, "decode_s", p->decode_s);
-        oz_buf_printf(b,
-                      ", \"trajectory_hash\": \"%016" PRIx64 "\", \"picture_hash\": \"%016" PRIx64
-                      "\"",
-                      p->trajectory_hash, p->picture_hash);
+        oz_buf_printf(
+            b, ", \"trajectory_hash\": \"%016" PRIx64 "\", \"picture_hash\": \"%016" PRIx64 "\"",
+            p->trajectory_hash, p->picture_hash);
         if (r != &c->reference) {
             put_against(b, c, p);
         }
@@ -376,8 +375,9 @@ void oz_model_comparison_json(const struct oz_model_comparison *c, struct oz_buf
     put_sampling(b, c);
     oz_buf_puts(b, " \"metric_guidance\": {");
     oz_guidance_json(b);
-    oz_buf_puts(b, ", \"time_ratio\": {\"relation\": \"<=\", \"recommended\": 1.1}, "
-                   "\"memory_ratio\": {\"relation\": \"<=\", \"recommended\": 1.0, \"good\": 0.95}},\n");
+    oz_buf_puts(
+        b, ", \"time_ratio\": {\"relation\": \"<=\", \"recommended\": 1.1}, "
+           "\"memory_ratio\": {\"relation\": \"<=\", \"recommended\": 1.0, \"good\": 0.95}},\n");
     put_limits(b, &a->limits);
     oz_buf_puts(b, " ");
     put_times(b, c, &c->reference, "reference_generation");

@@ -167,7 +167,8 @@ static enum oz_status read_names(struct oz_dispatch_list *list, const struct oz_
 {
     list->count = (int32_t)oz_json_integer(oz_json_get(v, "count"), 0);
     for (int k = 0; k < OZ_DISPATCH_NAMES && k < list->count; k++) {
-        list->names[k] = oz_strdup(oz_json_string(oz_json_at(oz_json_get(v, "names"), (size_t)k), "?"));
+        list->names[k] =
+            oz_strdup(oz_json_string(oz_json_at(oz_json_get(v, "names"), (size_t)k), "?"));
         if (list->names[k] == NULL) {
             return OZ_FAIL_NOMEM(err, "the dispatch check");
         }
@@ -244,8 +245,8 @@ static enum oz_status read_document(struct oz_model_comparison *c, const struct 
         for (size_t k = 0; k < oz_json_count(list); k++) {
             const struct oz_json *v = oz_json_at(list, k);
             if (c->candidates[i].done == 0) {
-                OZ_TRY(read_result(c, &c->candidates[i], v,
-                                   oz_json_get(v, "candidate_generation"), err));
+                OZ_TRY(read_result(c, &c->candidates[i], v, oz_json_get(v, "candidate_generation"),
+                                   err));
             }
         }
     }
@@ -278,8 +279,9 @@ enum oz_status oz_model_comparison_resume(struct oz_model_comparison *c, struct 
         for (int32_t i = 0; i < c->args->count; i++) {
             taken += c->candidates[i].done;
         }
-        oz_log(OZ_LOG_WARN, "compare", "%s: going on with an interrupted run: %d of %d pictures of it are kept.",
-               path, taken, c->args->count * c->args->task_count);
+        oz_log(OZ_LOG_WARN, "compare",
+               "%s: going on with an interrupted run: %d of %d pictures of it are kept.", path,
+               taken, c->args->count * c->args->task_count);
     }
     oz_json_free(root);
     return status;

@@ -22,7 +22,8 @@ static double median_time(const struct oz_model_result *r, int32_t tasks, size_t
     int32_t count = 0;
     for (int32_t i = 0; values != NULL && i < tasks; i++) {
         if (r->pictures[i].done) {
-            values[count++] = *(const double *)(const void *)((const char *)&r->pictures[i] + offset);
+            values[count++] =
+                *(const double *)(const void *)((const char *)&r->pictures[i] + offset);
         }
     }
     double m = 0;
@@ -167,14 +168,15 @@ bool oz_model_misses(const struct oz_model_comparison *c, const struct oz_model_
     missed |= misses_ratio(l->max_memory_ratio,
                            ratio((double)r->bytes.peak, (double)c->reference.bytes.peak), name,
                            "peak memory", why);
-    missed |= misses_ratio(l->max_time_ratio, ratio(r->total_s, c->reference.total_s), name,
-                           "time", why);
+    missed |=
+        misses_ratio(l->max_time_ratio, ratio(r->total_s, c->reference.total_s), name, "time", why);
     if (l->different && is_equal(c, r)) {
         missed = true;
-        oz_buf_printf(why,
-                      " %s has the reference's latents in every step of every picture, bit for bit: "
-                      "it computes nothing else.",
-                      name);
+        oz_buf_printf(
+            why,
+            " %s has the reference's latents in every step of every picture, bit for bit: "
+            "it computes nothing else.",
+            name);
     }
     for (int i = 0; r->dispatched && i < OZ_DISPATCH_FAULTS; i++) {
         const struct oz_dispatch_list *f = &r->dispatch.faults[i];

@@ -81,9 +81,10 @@ void oz_model_comparison_print(const struct oz_model_comparison *c, struct oz_bu
         dispatched += r->dispatched;
         planned += r->dispatched && oz_dispatch_agrees(&r->dispatch);
     }
-    oz_buf_puts(b, "\nPSNR, SSIM, rel. L2: means over pictures of 8 bits. 5 steps: relative L2 of the "
-                   "latents after five.\nDiT: resident weights of the transformer. peak: MiB of the "
-                   "process. ms: median of a picture.\n");
+    oz_buf_puts(b,
+                "\nPSNR, SSIM, rel. L2: means over pictures of 8 bits. 5 steps: relative L2 of the "
+                "latents after five.\nDiT: resident weights of the transformer. peak: MiB of the "
+                "process. ms: median of a picture.\n");
     oz_buf_printf(b, "dispatch: every layer ran as planned in %d of %d candidates\n", planned,
                   dispatched);
     oz_guidance_print(b);

@@ -113,8 +113,7 @@ static enum oz_status fetch_row(struct oz_probe *p, const struct oz_act *x, int6
     struct oz_device *dev = p->reference.pipeline->dev;
     size_t size = x->spec.dtype == OZ_DTYPE_BF16 ? 2 : 4;
     const char *from = (const char *)x->data + (size_t)(row * x->stride) * size;
-    enum oz_status status =
-        dev->download(dev, NULL, to, from, (size_t)x->cols * size, NULL);
+    enum oz_status status = dev->download(dev, NULL, to, from, (size_t)x->cols * size, NULL);
     if (status == OZ_OK) {
         status = dev->wait(dev, NULL, NULL);
     }
@@ -196,16 +195,13 @@ static int tell(void *ctx, const struct oz_progress *now)
     return p->args->progress(p->args->progress_ctx, &out);
 }
 
-/* The latents after the last step, or the picture. */
 static const float *draw(struct oz_probe *p, struct oz_variant_run *v, int32_t task,
                          enum oz_status *status, struct oz_error *err)
 {
     struct oz_drawing *d = &p->drawing;
-    d->latents_only = !p->args->pictures;
     *status = oz_variant_draw(v, &p->tasks[task], d, tell, p, err);
     p->steps_done += d->shape.steps;
-    return p->args->pictures ? d->picture
-                             : d->latents + (int64_t)(d->shape.steps - 1) * d->shape.values;
+    return d->picture;
 }
 
 static enum oz_status draw_expected(struct oz_probe *p, struct oz_error *err)
@@ -240,12 +236,7 @@ static enum oz_status resolve(struct oz_probe *p, struct oz_error *err)
     }
     struct oz_drawing *d = &p->drawing;
     OZ_TRY(oz_variant_shape(p->reference.pipeline, &p->tasks[0], &d->shape, err));
-    if (!p->args->pictures && d->shape.steps > p->args->short_steps) {
-        d->shape.steps = p->args->short_steps;
-    }
-    p->expected_values = p->args->pictures
-                             ? 3 * (int64_t)p->tasks[0].width * p->tasks[0].height
-                             : d->shape.values;
+    p->expected_values = 3 * (int64_t)p->tasks[0].width * p->tasks[0].height;
     d->prediction = oz_alloc_zero((size_t)d->shape.values, sizeof(float));
     d->latents = oz_alloc_zero((size_t)(d->shape.values * d->shape.steps), sizeof(float));
     p->expected = oz_alloc_zero((size_t)(p->expected_values * count), sizeof(float));
@@ -331,9 +322,8 @@ enum oz_status oz_probe_open_scheme(struct oz_probe *p, const char *value,
     oz_buf_init(&config, MAX_CONFIG_BYTES);
     enum oz_status status = scheme_config(p, value, &config, err);
     if (status == OZ_OK) {
-        const struct oz_variant asked = {.label = info->name,
-                                         .model = p->args->model,
-                                         .quantization = oz_buf_text(&config)};
+        const struct oz_variant asked = {
+            .label = info->name, .model = p->args->model, .quantization = oz_buf_text(&config)};
         status = oz_variant_open(&p->scheme, &asked, &p->args->how, err);
     }
     oz_buf_deinit(&config);
@@ -363,8 +353,7 @@ static const struct oz_act *product(struct oz_exec *x, const struct oz_probe_uni
 {
     const struct oz_linear linear = {.w = *param};
     struct oz_act in = oz_exec_act(x, u->input_rows, u->cols);
-    oz_exec_upload(x, in.data, u->inputs,
-                   (size_t)(u->input_rows * u->cols) * sizeof *u->inputs);
+    oz_exec_upload(x, in.data, u->inputs, (size_t)(u->input_rows * u->cols) * sizeof *u->inputs);
     struct oz_act_spec wants = oz_linear_wants(x, &linear, 0);
     struct oz_act input = oz_exec_convert(x, &in, &wants, NULL);
     *y = oz_exec_act(x, u->input_rows, param->shape[0]);
@@ -390,8 +379,8 @@ static enum oz_status run_product(struct oz_probe *p, const struct oz_probe_unit
     oz_exec_init(&x, dev, OZ_EXEC_RUN, &arena, err);
     (void)product(&x, u, param, &y);
     if (x.status == OZ_OK) {
-        x.status = dev->download(dev, NULL, out, y.data,
-                                 (size_t)(y.rows * y.cols) * sizeof *out, err);
+        x.status =
+            dev->download(dev, NULL, out, y.data, (size_t)(y.rows * y.cols) * sizeof *out, err);
     }
     if (x.status == OZ_OK) {
         x.status = dev->wait(dev, NULL, err);
@@ -466,8 +455,6 @@ enum oz_status oz_probe_whole(struct oz_probe *p, const bool *in, double *error,
         }
     }
     lend(p, in);
-    *error = p->args->pictures ? d.sum_squares / (double)(d.elements > 0 ? d.elements : 1)
-             : d.reference2 > 0 ? d.sum_squares / d.reference2
-                                : 0;
+    *error = d.sum_squares / (double)(d.elements > 0 ? d.elements : 1);
     return status;
 }

@@ -2,7 +2,7 @@
  * study/probe.h: what quantizing one part of a model does to the whole. Two variants are loaded, the
  * model as it is stored and one scheme for every layer that takes it; a layer is quantized alone by
  * lending the one its parameter from the other, and kept alone by lending the other way: nothing is
- * loaded again. What comes out is compared on short runs, or on pictures.
+ * loaded again. What comes out is compared on whole pictures.
  */
 #ifndef OZ_STUDY_PROBE_H
 #define OZ_STUDY_PROBE_H
@@ -19,7 +19,7 @@
 struct oz_probe_unit {
     const char *name; /* the module's, or the group's; borrowed from the reference's table */
     enum oz_role role;
-    int32_t block; /* from 0; -1: outside of blocks */
+    int32_t block;                       /* from 0; -1: outside of blocks */
     int32_t parts, rows[OZ_PROBE_PARTS]; /* of the layer table */
     int64_t elements;
     int64_t stored_bytes; /* resident, as stored */
@@ -34,8 +34,6 @@ struct oz_probe_args {
     const char *model;
     const struct oz_task *tasks; /* as asked */
     int32_t task_count;
-    bool pictures;       /* compare pictures of whole runs, not latents of short ones */
-    int32_t short_steps; /* of a short run: so many of the schedule's first steps */
     oz_progress_fn progress;
     void *progress_ctx;
 };
@@ -46,7 +44,7 @@ struct oz_probe {
     bool *takes; /* [units]: the open scheme has it */
     struct oz_task *tasks;
     struct oz_drawing drawing;
-    float *expected; /* [tasks][values or 3 pixels] */
+    float *expected; /* [tasks][3 pixels] */
     int64_t expected_values;
     struct oz_probe_unit *units;
     int32_t count;
@@ -76,8 +74,7 @@ OZ_MUST_USE enum oz_status oz_probe_local(struct oz_probe *p, int32_t unit, doub
 
 /*
  * The error of the whole when just the units for which `in` is true are in the open scheme, all others
- * as stored: |d|^2 / |reference|^2 of the latents of short runs, or the mean squared error of pictures
- * in 0..1; over all tasks.
+ * as stored: the mean squared error of all tasks' pictures in 0..1.
  */
 OZ_MUST_USE enum oz_status oz_probe_whole(struct oz_probe *p, const bool *in, double *error,
                                           struct oz_error *err);

@@ -15,9 +15,9 @@
 #define MIB (1024.0 * 1024.0)
 #define MAX_REPORT_BYTES ((size_t)1 << 30)
 #define MAX_PNG_BYTES ((size_t)INT32_MAX)
-#define WANTED_BYTES 5000000     /* of a report; a larger one shows smaller pictures */
-#define LEAST_SIDE 64            /* of a picture that is shown smaller */
-#define AMPLIFICATION 8          /* of differences */
+#define WANTED_BYTES 5000000 /* of a report; a larger one shows smaller pictures */
+#define LEAST_SIDE 64        /* of a picture that is shown smaller */
+#define AMPLIFICATION 8      /* of differences */
 
 /* ---- which candidates can be shown ---- */
 
@@ -91,16 +91,16 @@ static void put_candidate_row(struct oz_buf *b, const struct oz_model_comparison
 static void put_table(struct oz_buf *b, const struct oz_model_comparison *c)
 {
     oz_page_scroll_begin(b, "Results by candidate");
-    oz_buf_puts(b,
-                "<table><thead><tr><th scope=\"col\">Candidate</th><th scope=\"col\">PSNR dB,<br>mean"
-                "</th><th scope=\"col\">PSNR dB,<br>least</th><th scope=\"col\">SSIM</th>"
-                "<th scope=\"col\">Relative L2,<br>pictures</th><th scope=\"col\">latents,<br>5 steps"
-                "</th><th scope=\"col\">latents,<br>last</th><th scope=\"col\">Transformer<br>MiB</th>"
-                "<th scope=\"col\">of the<br>reference, %</th><th scope=\"col\">Peak<br>MiB</th>"
-                "<th scope=\"col\">ms a<br>picture</th><th scope=\"col\">of the<br>reference</th>"
-                "<th scope=\"col\">Verdict</th></tr></thead><tbody>\n"
-                "<tr><th scope=\"row\">reference</th><td></td><td></td><td></td><td></td><td></td>"
-                "<td></td>");
+    oz_buf_puts(
+        b, "<table><thead><tr><th scope=\"col\">Candidate</th><th scope=\"col\">PSNR dB,<br>mean"
+           "</th><th scope=\"col\">PSNR dB,<br>least</th><th scope=\"col\">SSIM</th>"
+           "<th scope=\"col\">Relative L2,<br>pictures</th><th scope=\"col\">latents,<br>5 steps"
+           "</th><th scope=\"col\">latents,<br>last</th><th scope=\"col\">Transformer<br>MiB</th>"
+           "<th scope=\"col\">of the<br>reference, %</th><th scope=\"col\">Peak<br>MiB</th>"
+           "<th scope=\"col\">ms a<br>picture</th><th scope=\"col\">of the<br>reference</th>"
+           "<th scope=\"col\">Verdict</th></tr></thead><tbody>\n"
+           "<tr><th scope=\"row\">reference</th><td></td><td></td><td></td><td></td><td></td>"
+           "<td></td>");
     put_costs(b, c, &c->reference);
     oz_buf_puts(b, "<td></td></tr>\n");
     for (int32_t i = 0; i < c->args->count; i++) {
@@ -213,8 +213,9 @@ static enum oz_status put_scatter(struct oz_buf *b, const struct oz_model_compar
     struct dot *dots = oz_alloc_zero((size_t)c->args->count, sizeof *dots);
     double *x = oz_alloc_zero((size_t)c->args->count * 2, sizeof *x);
     struct oz_chart chart = {.title = title,
-                             .about = "Each mark is a candidate; the dashed line joins those that no "
-                                      "other beats in both. The table has the figures.",
+                             .about =
+                                 "Each mark is a candidate; the dashed line joins those that no "
+                                 "other beats in both. The table has the figures.",
                              .x_name = axis,
                              .y_name = "PSNR, dB (mean)",
                              .x0 = cost(&c->reference),
@@ -296,8 +297,9 @@ static enum oz_status put_trajectories(struct oz_buf *b, const struct oz_model_c
     }
     if (most > 0) {
         struct oz_chart chart = {.title = "How far the latents are from the reference's, by step",
-                                 .about = "One line for each candidate, the mean over the pictures. "
-                                          "The last values stand in the table.",
+                                 .about =
+                                     "One line for each candidate, the mean over the pictures. "
+                                     "The last values stand in the table.",
                                  .x_name = "denoising step",
                                  .y_name = "relative L2 of the latents",
                                  .x0 = 1,
@@ -329,9 +331,10 @@ static enum oz_status put_trajectories(struct oz_buf *b, const struct oz_model_c
                            c->candidates[dots[i].index].asked.label, dots[i].label_y);
         }
         oz_chart_end(b);
-        oz_buf_puts(b, "<figcaption>Latents after each step, mean over the pictures. Lines that run "
-                       "level lose once and keep their distance; rising ones go on losing."
-                       "</figcaption></figure>\n");
+        oz_buf_puts(b,
+                    "<figcaption>Latents after each step, mean over the pictures. Lines that run "
+                    "level lose once and keep their distance; rising ones go on losing."
+                    "</figcaption></figure>\n");
     }
     oz_free(x);
     oz_free(dots);
@@ -467,13 +470,16 @@ static enum oz_status put_pictures(struct oz_buf *b, const struct oz_model_compa
     int32_t width = c->tasks[0].width, height = c->tasks[0].height;
     size_t bytes = 3 * (size_t)width * (size_t)height;
     struct painter p = {.c = c, .b = b, .width = width, .height = height, .shrink = shrunk};
-    oz_buf_printf(b, "<h2>Pictures</h2>\n<p>A row for each prompt: the reference, then each candidate "
-                     "over its difference from it, amplified %d times (black is equal).",
+    oz_buf_printf(b,
+                  "<h2>Pictures</h2>\n<p>A row for each prompt: the reference, then each candidate "
+                  "over its difference from it, amplified %d times (black is equal).",
                   AMPLIFICATION);
     if (p.shrink > 1) {
-        oz_buf_printf(b, " They were drawn at %d x %d and are shown at 1/%d of that; figures are of the "
-                         "whole ones.",
-                      width, height, p.shrink);
+        oz_buf_printf(
+            b,
+            " They were drawn at %d x %d and are shown at 1/%d of that; figures are of the "
+            "whole ones.",
+            width, height, p.shrink);
     }
     oz_buf_puts(b, "</p>\n");
     put_slider(b, c);
@@ -510,15 +516,17 @@ static void put_head(struct oz_buf *b, const struct oz_model_comparison *c)
     const struct oz_model_result *best = NULL;
     oz_buf_puts(b, "<header><h1>");
     oz_html_text(b, c->model_name);
-    oz_buf_printf(b,
-                  ": %d variants against the reference</h1>\n<p class=\"soft\">%d pictures of %d x %d, "
-                  "%d steps, true CFG scale %g, seeds from %llu; %s on tier %s, %d threads.</p>"
-                  "</header>\n<main>\n<h2>Result</h2>\n",
-                  c->args->count, c->args->task_count, t->width, t->height, t->steps, t->scale,
-                  (unsigned long long)t->seed, c->f32_math ? "f32" : "bf16", c->tier, c->threads);
+    oz_buf_printf(
+        b,
+        ": %d variants against the reference</h1>\n<p class=\"soft\">%d pictures of %d x %d, "
+        "%d steps, true CFG scale %g, seeds from %llu; %s on tier %s, %d threads.</p>"
+        "</header>\n<main>\n<h2>Result</h2>\n",
+        c->args->count, c->args->task_count, t->width, t->height, t->steps, t->scale,
+        (unsigned long long)t->seed, c->f32_math ? "f32" : "bf16", c->tier, c->threads);
     for (int32_t i = 0; i < c->args->count; i++) {
         const struct oz_model_result *r = &c->candidates[i];
-        if (is_plotted(c, r) && (best == NULL || r->mean.metrics.psnr_db > best->mean.metrics.psnr_db)) {
+        if (is_plotted(c, r) &&
+            (best == NULL || r->mean.metrics.psnr_db > best->mean.metrics.psnr_db)) {
             best = r;
         }
     }
@@ -577,10 +585,11 @@ static enum oz_status put_all(struct oz_buf *b, const struct oz_model_comparison
     char title[256], foot[256];
     (void)snprintf(title, sizeof title, "%.100s: %d variants compared", c->model_name,
                    c->args->count);
-    (void)snprintf(foot, sizeof foot,
-                   "Made by ounce %s. Times are medians after a warm-up, on this machine and under its "
-                   "load; how each figure is defined stands in docs/quality.md.",
-                   c->args->version);
+    (void)snprintf(
+        foot, sizeof foot,
+        "Made by ounce %s. Times are medians after a warm-up, on this machine and under its "
+        "load; how each figure is defined stands in docs/quality.md.",
+        c->args->version);
     oz_page_begin(b, title);
     put_head(b, c);
     put_table(b, c);

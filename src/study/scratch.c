@@ -74,7 +74,8 @@ enum oz_status oz_scratch_read(const struct oz_scratch *s, void *data, int64_t b
                                int64_t offset, struct oz_error *err)
 {
     if (!oz_file_pread(s->fd_plus_1 - 1, data, bytes, offset)) {
-        return OZ_FAIL(err, OZ_ERR_IO, "Cannot read %lld bytes of the study's scratch file in %s: %s.",
+        return OZ_FAIL(err, OZ_ERR_IO,
+                       "Cannot read %lld bytes of the study's scratch file in %s: %s.",
                        (long long)bytes, s->folder, errno != 0 ? strerror(errno) : "it ended");
     }
     return OZ_OK;

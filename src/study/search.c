@@ -129,9 +129,10 @@ enum oz_status oz_search_run(struct oz_search *s, double most_error, double most
     }
     oz_free(steps);
     if (!by_error && s->bytes > most_bytes) {
-        return OZ_FAIL(err, OZ_ERR_THRESHOLD,
-                       "No assignment of these schemes has so few bytes as %.0f; the fewest are %.0f.",
-                       most_bytes, s->bytes);
+        return OZ_FAIL(
+            err, OZ_ERR_THRESHOLD,
+            "No assignment of these schemes has so few bytes as %.0f; the fewest are %.0f.",
+            most_bytes, s->bytes);
     }
     return OZ_OK;
 }

@@ -12,9 +12,8 @@
 #include "base/log.h"
 #include "study/hash.h"
 
-#define SHORT_STEPS 5  /* of a short run: where fidelity is judged first */
-#define SHORT_TASKS 2  /* pictures of a short run */
-#define FULL_TASKS 4   /* of one on whole pictures */
+#define FAST_TASKS 1 /* pictures that are measured */
+#define FULL_TASKS 4
 #define SAVE_SECONDS 5.0
 #define MAX_DOCUMENT_BYTES ((size_t)256 << 20)
 
@@ -31,9 +30,16 @@ static bool read_amount(const char *text, double *value)
     static const struct {
         const char *unit;
         double factor;
-    } units[] = {{"", 1},      {"K", 1024.0},      {"KiB", 1024.0},         {"M", 1048576.0},
-                 {"MiB", 1048576.0}, {"G", 1073741824.0}, {"GiB", 1073741824.0}, {"kB", 1e3},
-                 {"MB", 1e6},  {"GB", 1e9}};
+    } units[] = {{"", 1},
+                 {"K", 1024.0},
+                 {"KiB", 1024.0},
+                 {"M", 1048576.0},
+                 {"MiB", 1048576.0},
+                 {"G", 1073741824.0},
+                 {"GiB", 1073741824.0},
+                 {"kB", 1e3},
+                 {"MB", 1e6},
+                 {"GB", 1e9}};
     char *end;
     *value = strtod(text, &end);
     if (end == text || !isfinite(*value)) {
@@ -69,10 +75,11 @@ enum oz_status oz_budget_parse(struct oz_budget *out, const char *text, struct o
             return OZ_OK;
         }
     }
-    return OZ_FAIL(err, OZ_ERR_ARG,
-                   "A budget is psnr=DB (1 to 120), rel-l2=X (up to 1) or bytes=N (12MiB, 20GiB ...), "
-                   "not \"%.100s\".",
-                   text);
+    return OZ_FAIL(
+        err, OZ_ERR_ARG,
+        "A budget is psnr=DB (1 to 120), rel-l2=X (up to 1) or bytes=N (12MiB, 20GiB ...), "
+        "not \"%.100s\".",
+        text);
 }
 
 /* ---- schemes ---- */
@@ -91,7 +98,8 @@ static enum oz_status read_scheme(const struct oz_variant *v, struct oz_sensitiv
                  c->ignore.count == 0 && c->ignored_layers.count == 0 && !c->fallback_given &&
                  c->exponent_rule == OZ_EXPONENT_DEFAULT &&
                  c->act_exponent_rule == OZ_EXPONENT_DEFAULT && c->scope == OZ_SCOPE_OWN;
-    if (!plain || c->linear.weight == NULL || strcmp(c->linear.weight->name, c->method->linear) != 0) {
+    if (!plain || c->linear.weight == NULL ||
+        strcmp(c->linear.weight->name, c->method->linear) != 0) {
         oz_request_destroy(&r);
         return OZ_FAIL(err, OZ_ERR_ARG,
                        "%s: a search takes methods for linear layers, with an activation at most "
@@ -122,9 +130,9 @@ enum oz_status oz_sensitivity_save(struct oz_sensitivity *s, struct oz_error *er
     }
     oz_buf_init(&b, MAX_DOCUMENT_BYTES);
     oz_sensitivity_json(s, &b);
-    enum oz_status status =
-        b.status == OZ_OK ? oz_file_write(s->args->output_json, b.data, b.bytes, err)
-                          : OZ_FAIL(err, b.status, "The result is too large for a document.");
+    enum oz_status status = b.status == OZ_OK
+                                ? oz_file_write(s->args->output_json, b.data, b.bytes, err)
+                                : OZ_FAIL(err, b.status, "The result is too large for a document.");
     oz_buf_deinit(&b);
     s->saved_s = oz_clock_seconds();
     return status;
@@ -164,8 +172,8 @@ static bool has_role(const struct oz_sensitivity *s, int32_t role)
 }
 
 /* Alone and kept of a set, unless they are known. */
-static enum oz_status measure_set(struct oz_sensitivity *s, struct oz_sensitivity_cell *cell, bool *in,
-                                  bool kept, struct oz_error *err)
+static enum oz_status measure_set(struct oz_sensitivity *s, struct oz_sensitivity_cell *cell,
+                                  bool *in, bool kept, struct oz_error *err)
 {
     if (isnan(cell->alone)) {
         OZ_TRY(oz_probe_whole(&s->probe, in, &cell->alone, err));
@@ -176,8 +184,8 @@ static enum oz_status measure_set(struct oz_sensitivity *s, struct oz_sensitivit
     return save_sometimes(s, err);
 }
 
-static enum oz_status measure_unit(struct oz_sensitivity *s, int32_t scheme, int32_t unit, bool whole,
-                                   bool *in, struct oz_error *err)
+static enum oz_status measure_unit(struct oz_sensitivity *s, int32_t scheme, int32_t unit,
+                                   bool whole, bool *in, struct oz_error *err)
 {
     struct oz_sensitivity_cell *cell = oz_sensitivity_at(s, unit, scheme);
     const struct oz_probe_unit *u = &s->probe.units[unit];
@@ -254,17 +262,37 @@ static int32_t find_coarsest(const struct oz_sensitivity *s)
     return worst;
 }
 
+/* The error that changing one layer has at least, however little is changed: where activations are
+ * rounded, a last bit anywhere makes other roundings everywhere. It does not add up over layers. */
+static double find_floor(const struct oz_sensitivity *s)
+{
+    double least = INFINITY;
+    for (int32_t i = 0; i < s->probe.count; i++) {
+        for (int32_t k = 0; k < s->args->scheme_count && s->probe.units[i].ran; k++) {
+            double v = oz_sensitivity_at(s, i, k)->alone;
+            least = v < least ? v : least;
+        }
+    }
+    return isfinite(least) ? least : 0;
+}
+
+static double above(double value, double floor)
+{
+    return value > floor ? value - floor : 0;
+}
+
 /* What the search reckons with. */
 static void reckon(struct oz_sensitivity *s)
 {
+    s->floor = find_floor(s);
     for (int32_t i = 0; i < s->probe.count; i++) {
         const struct oz_sensitivity_cell *base = oz_sensitivity_at(s, i, s->coarsest);
         for (int32_t k = 0; k < s->args->scheme_count; k++) {
             struct oz_sensitivity_cell *cell = oz_sensitivity_at(s, i, k);
             if (!isnan(cell->alone)) {
-                cell->cost = cell->alone;
+                cell->cost = above(cell->alone, s->floor);
             } else if (base->local > 0) {
-                cell->cost = base->alone * cell->local / base->local;
+                cell->cost = above(base->alone, s->floor) * cell->local / base->local;
             } else {
                 cell->cost = cell->local > 0 ? (double)NAN : 0; /* nothing to reckon from */
             }
@@ -294,34 +322,33 @@ static int64_t count_steps(const struct oz_sensitivity *s)
 {
     const struct oz_sensitivity_args *a = s->args;
     int64_t roles = 0, runs;
-    int64_t short_steps = s->probe_args.task_count *
-                          (int64_t)s->probe.drawing.shape.steps;
+    int64_t steps = s->probe_args.task_count * (int64_t)s->probe.drawing.shape.steps;
     for (int32_t role = 0; role < OZ_ROLE_COUNT; role++) {
         roles += has_role(s, role);
     }
     runs = a->scheme_count * (1 + 2 * roles) +
            (int64_t)s->probe.count * (a->full ? a->scheme_count + 1 : 2);
-    return s->probe.steps_done + runs * short_steps;
+    return s->probe.steps_done + runs * steps;
 }
 
 static enum oz_status open_probe(struct oz_sensitivity *s, struct oz_error *err)
 {
     const struct oz_sensitivity_args *a = s->args;
-    int32_t most = a->full ? FULL_TASKS : SHORT_TASKS;
-    s->probe_args = (struct oz_probe_args){.how = a->how,
-                                           .model = a->model,
-                                           .tasks = a->tasks,
-                                           .task_count = a->task_count < most ? a->task_count : most,
-                                           .pictures = a->full,
-                                           .short_steps = SHORT_STEPS,
-                                           .progress = a->progress,
-                                           .progress_ctx = a->progress_ctx};
+    int32_t most = a->full ? FULL_TASKS : FAST_TASKS;
+    s->probe_args =
+        (struct oz_probe_args){.how = a->how,
+                               .model = a->model,
+                               .tasks = a->tasks,
+                               .task_count = a->task_count < most ? a->task_count : most,
+                               .progress = a->progress,
+                               .progress_ctx = a->progress_ctx};
     OZ_TRY(oz_probe_open(&s->probe, &s->probe_args, err));
     s->transformer_bytes = s->probe.reference.bytes.transformer;
     if (s->probe.count == 0) {
-        return OZ_FAIL(err, OZ_ERR_ARG,
-                       "The transformer has no linear layer that is stored plain: there is nothing to "
-                       "quantize.");
+        return OZ_FAIL(
+            err, OZ_ERR_ARG,
+            "The transformer has no linear layer that is stored plain: there is nothing to "
+            "quantize.");
     }
     size_t cells = (size_t)s->probe.count * (size_t)a->scheme_count;
     s->cells = oz_alloc_zero(cells, sizeof *s->cells);
@@ -361,7 +388,7 @@ static void stamp(struct oz_sensitivity *s)
         h = oz_hash_integer(oz_hash_integer(h, t->steps), (int64_t)t->seed);
         h = oz_hash_bytes(h, &t->scale, sizeof t->scale);
     }
-    /* The reference's own latents: another model of the same name and size has others. */
+    /* The reference's own pictures: another model of the same name and size has others. */
     s->fingerprint = oz_hash_bytes(h, s->probe.expected,
                                    (size_t)(s->probe.expected_values * s->probe_args.task_count) *
                                        sizeof *s->probe.expected);
@@ -376,13 +403,14 @@ static enum oz_status keep_partial(struct oz_sensitivity *s, enum oz_status stat
         return status;
     }
     if (path == NULL || oz_sensitivity_save(s, &ignored) != OZ_OK) {
-        return OZ_FAIL(err, status,
-                       "Interrupted; nothing is kept. With --output-json FILE the same command goes on "
-                       "from where it was.");
+        return OZ_FAIL(
+            err, status,
+            "Interrupted; nothing is kept. With --output-json FILE the same command goes on "
+            "from where it was.");
     }
-    return OZ_FAIL(err, status,
-                   "Interrupted; what was measured is kept in %s: the same command goes on from there.",
-                   path);
+    return OZ_FAIL(
+        err, status,
+        "Interrupted; what was measured is kept in %s: the same command goes on from there.", path);
 }
 
 static enum oz_status run_all(struct oz_sensitivity *s, struct oz_error *err)

@@ -4,9 +4,9 @@
  * as a quantization_config, proved on pictures of other seeds.
  *
  * The fast way measures each unit's own output on recorded inputs in every scheme, and what such an error
- * does to the latents after five steps once, in the scheme that errs most; the two multiply. The full way
- * measures pictures for every unit and scheme. Errors of units add up, as those of independent noise do;
- * how far they come to a picture's PSNR is found on whole pictures of the search's own seeds.
+ * does to a picture once, in the scheme that errs most; the two multiply. The full way measures pictures
+ * for every unit and scheme. Errors of units add up above a floor, as those of independent noise do; how
+ * far they come to the mean PSNR is found on all pictures of the search.
  */
 #ifndef OZ_STUDY_SENSITIVITY_H
 #define OZ_STUDY_SENSITIVITY_H
@@ -37,7 +37,8 @@ OZ_MUST_USE enum oz_status oz_budget_parse(struct oz_budget *out, const char *te
 struct oz_sensitivity_args {
     struct oz_variant_setting how;
     const char *model;
-    const struct oz_variant *schemes; /* label and quantization: a method, with activations at most */
+    const struct oz_variant
+        *schemes; /* label and quantization: a method, with activations at most */
     int32_t scheme_count;
     const struct oz_task *tasks; /* of the search; as asked */
     int32_t task_count;
@@ -77,10 +78,11 @@ struct oz_sensitivity {
     struct oz_probe_args probe_args;
     struct oz_probe probe;
     struct oz_sensitivity_scheme schemes[OZ_SENSITIVITY_SCHEMES];
-    int32_t coarsest;                  /* the scheme in which `alone` and `kept` of units are measured */
+    int32_t coarsest; /* the scheme in which `alone` and `kept` of units are measured */
     struct oz_sensitivity_cell *cells; /* [units][schemes] */
     struct oz_sensitivity_cell roles[OZ_ROLE_COUNT][OZ_SENSITIVITY_SCHEMES];
     double all[OZ_SENSITIVITY_SCHEMES]; /* error of the whole with every unit in the scheme */
+    double floor;                       /* of the errors: what any change of one layer makes */
     int64_t transformer_bytes;          /* resident, as stored */
     struct oz_sensitivity_round rounds[OZ_SENSITIVITY_ROUNDS];
     int32_t round_count;

@@ -124,10 +124,10 @@ static enum oz_status judge_config(struct judge *j, const char *config,
 static struct oz_search_option *list_options(const struct oz_sensitivity *s)
 {
     int32_t count = 1 + s->args->scheme_count;
-    struct oz_search_option *o =
-        oz_alloc_zero((size_t)s->probe.count * (size_t)count, sizeof *o);
+    struct oz_search_option *o = oz_alloc_zero((size_t)s->probe.count * (size_t)count, sizeof *o);
     for (int32_t i = 0; o != NULL && i < s->probe.count; i++) {
-        o[(int64_t)i * count] = (struct oz_search_option){(double)s->probe.units[i].stored_bytes, 0};
+        o[(int64_t)i * count] =
+            (struct oz_search_option){(double)s->probe.units[i].stored_bytes, 0};
         for (int32_t k = 0; k < s->args->scheme_count; k++) {
             const struct oz_sensitivity_cell *c = oz_sensitivity_at(s, i, k);
             o[(int64_t)i * count + 1 + k] = (struct oz_search_option){c->bytes, c->cost};
@@ -200,7 +200,8 @@ static enum oz_status propose(struct judge *j, struct oz_search *search, double 
 }
 
 /* Error that a score stands for: score = offset - 10 log10(error); the offset is learnt in each round. */
-static enum oz_status search_quality(struct judge *j, struct oz_search *search, struct oz_error *err)
+static enum oz_status search_quality(struct judge *j, struct oz_search *search,
+                                     struct oz_error *err)
 {
     struct oz_sensitivity *s = j->s;
     const struct oz_budget *b = &s->args->budget;
@@ -288,10 +289,11 @@ static enum oz_status fail_budget(const struct oz_sensitivity *s, struct oz_erro
     for (int32_t i = 1; i < s->round_count; i++) {
         best = score_of(s, &s->rounds[i]) > score_of(s, best) ? &s->rounds[i] : best;
     }
-    return OZ_FAIL(err, OZ_ERR_THRESHOLD,
-                   "No assignment of these schemes was found that meets the budget; the nearest has "
-                   "%.2f dB, a relative L2 of %.5f and %.0f bytes.",
-                   best->psnr_db, best->relative_l2, best->bytes);
+    return OZ_FAIL(
+        err, OZ_ERR_THRESHOLD,
+        "No assignment of these schemes was found that meets the budget; the nearest has "
+        "%.2f dB, a relative L2 of %.5f and %.0f bytes.",
+        best->psnr_db, best->relative_l2, best->bytes);
 }
 
 static enum oz_status search(struct oz_sensitivity *s, struct judge *j, struct oz_error *err)
@@ -300,9 +302,8 @@ static enum oz_status search(struct oz_sensitivity *s, struct judge *j, struct o
     struct oz_search_option *options = list_options(s);
     o.options = options;
     o.chosen = oz_alloc_zero((size_t)s->probe.count, sizeof *o.chosen);
-    enum oz_status status = options != NULL && o.chosen != NULL
-                                ? judge_init(j, err)
-                                : OZ_FAIL_NOMEM(err, "a search");
+    enum oz_status status =
+        options != NULL && o.chosen != NULL ? judge_init(j, err) : OZ_FAIL_NOMEM(err, "a search");
     if (status == OZ_OK) {
         status = s->args->budget.kind == OZ_BUDGET_BYTES ? search_bytes(j, &o, err)
                                                          : search_quality(j, &o, err);

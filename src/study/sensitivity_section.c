@@ -55,10 +55,11 @@ static void put_bars(const struct oz_sensitivity *s, struct oz_buf *b)
     }
     int32_t height = groups * (bars * ROW * 2 / 3 + 12) + 46;
     double scale = (520 - LABELS - 80) / (log10(high) - log10(low));
-    oz_buf_printf(b,
-                  "<figure><svg class=\"chart\" viewBox=\"0 0 520 %d\" role=\"img\" aria-label=\"Error "
-                  "of each role quantized alone, by scheme. The table has the figures.\">\n",
-                  height);
+    oz_buf_printf(
+        b,
+        "<figure><svg class=\"chart\" viewBox=\"0 0 520 %d\" role=\"img\" aria-label=\"Error "
+        "of each role quantized alone, by scheme. The table has the figures.\">\n",
+        height);
     for (double v = low; v <= high * 1.0001; v *= 10) {
         double x = LABELS + (log10(v) - log10(low)) * scale;
         oz_buf_printf(b,
@@ -75,8 +76,9 @@ static void put_bars(const struct oz_sensitivity *s, struct oz_buf *b)
         for (int32_t k = 0; k < bars; k++) {
             double v = root(s->roles[role][k].alone);
             double width = v > low ? (log10(v) - log10(low)) * scale : 1;
-            oz_buf_printf(b, "<rect class=\"bar s%d\" x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\"/>",
-                          k % OZ_SVG_SERIES, LABELS, y, width, ROW * 2 / 3 - 2);
+            oz_buf_printf(
+                b, "<rect class=\"bar s%d\" x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\"/>",
+                k % OZ_SVG_SERIES, LABELS, y, width, ROW * 2 / 3 - 2);
             oz_buf_printf(b, "<text class=\"tick\" x=\"%.1f\" y=\"%d\">", LABELS + width + 5,
                           y + ROW * 2 / 3 - 4);
             oz_html_text(b, s->args->schemes[k].label);
@@ -85,9 +87,9 @@ static void put_bars(const struct oz_sensitivity *s, struct oz_buf *b)
         }
         y += 12;
     }
-    oz_buf_printf(b, "<text class=\"name\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text></svg>\n",
-                  (LABELS + 440) / 2, height - 6,
-                  s->args->full ? "RMS error of pictures" : "relative L2 of the latents");
+    oz_buf_printf(b,
+                  "<text class=\"name\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text></svg>\n",
+                  (LABELS + 440) / 2, height - 6, "RMS error of pictures");
     oz_buf_puts(b, "<figcaption>The error of the whole model when just the layers of one role are "
                    "quantized.</figcaption></figure>\n");
 }
@@ -162,7 +164,9 @@ static void put_unit_table(const struct oz_sensitivity *s, struct oz_buf *b)
         }
         int32_t chosen = s->best >= 0 ? s->chosen[order[i]] : -1;
         oz_buf_puts(b, "<td>");
-        oz_html_text(b, s->best < 0 ? "" : chosen < 0 ? "as stored" : s->args->schemes[chosen].label);
+        oz_html_text(b, s->best < 0  ? ""
+                        : chosen < 0 ? "as stored"
+                                     : s->args->schemes[chosen].label);
         oz_buf_puts(b, "</td></tr>\n");
     }
     oz_buf_puts(b, "</tbody></table>\n");
@@ -176,21 +180,22 @@ void oz_sensitivity_section(const void *sensitivity, struct oz_buf *b)
     const struct oz_sensitivity *s = sensitivity;
     if (s->best >= 0) {
         const struct oz_sensitivity_round *r = &s->rounds[s->best];
-        oz_buf_printf(b,
-                      "<h2>The proposal</h2>\n<p>%.1f dB on the pictures of the search with %.2f MiB of "
-                      "transformer, %.0f %% of what is stored. Paste it behind "
-                      "<code>--quantization-config</code>; the table above shows it on other seeds, "
-                      "beside each scheme for all layers.</p>\n<pre tabindex=\"0\">",
-                      r->psnr_db, r->bytes / MIB, 100.0 * r->bytes / (double)s->transformer_bytes);
+        oz_buf_printf(
+            b,
+            "<h2>The proposal</h2>\n<p>%.1f dB on the pictures of the search with %.2f MiB of "
+            "transformer, %.0f %% of what is stored. Paste it behind "
+            "<code>--quantization-config</code>; the table above shows it on other seeds, "
+            "beside each scheme for all layers.</p>\n<pre tabindex=\"0\">",
+            r->psnr_db, r->bytes / MIB, 100.0 * r->bytes / (double)s->transformer_bytes);
         oz_html_text(b, s->config);
         oz_buf_puts(b, "</pre>\n");
     }
-    oz_buf_printf(b,
-                  "<h2>Which layers bear it</h2>\n<p>%s. \"Alone\" is the error when only this is "
-                  "quantized, \"kept\" when everything else is; a role matters where alone is large "
-                  "and kept is small.</p>\n",
-                  s->args->full ? "RMS error of whole pictures in 0..1"
-                                : "Relative L2 of the latents after five steps");
+    oz_buf_printf(
+        b,
+        "<h2>Which layers bear it</h2>\n<p>RMS error of whole pictures in 0..1. \"Alone\" is the "
+        "error when only this is quantized, \"kept\" when everything else is; a role matters where "
+        "alone is large and kept is small. Any change of one layer makes an error of %.5f.</p>\n",
+        root(s->floor));
     put_bars(s, b);
     put_role_table(s, b);
     put_unit_table(s, b);

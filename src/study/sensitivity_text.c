@@ -90,15 +90,17 @@ static void print_units(const struct oz_sensitivity *s, struct oz_buf *b)
 static void print_proof(const struct oz_sensitivity *s, struct oz_buf *b)
 {
     const struct oz_sensitivity_round *r = &s->rounds[s->best];
-    oz_buf_printf(b,
-                  "\nproposal: %.2f dB, relative L2 %.5f, transformer %.2f MiB (%.0f %% of %.2f), found "
-                  "in %d rounds, %.0f s\n\n",
-                  r->psnr_db, r->relative_l2, r->bytes / MIB,
-                  100.0 * r->bytes / (double)s->transformer_bytes,
-                  (double)s->transformer_bytes / MIB, s->round_count, s->searched_s);
+    oz_buf_printf(
+        b,
+        "\nproposal: %.2f dB, relative L2 %.5f, transformer %.2f MiB (%.0f %% of %.2f), found "
+        "in %d rounds, %.0f s\n\n",
+        r->psnr_db, r->relative_l2, r->bytes / MIB, 100.0 * r->bytes / (double)s->transformer_bytes,
+        (double)s->transformer_bytes / MIB, s->round_count, s->searched_s);
     oz_buf_printf(b, "--quantization-config '%s'\n", s->config);
     if (s->proof != NULL) {
-        oz_buf_printf(b, "\nproof, on seeds that are %llu further; each scheme with the keep-list standard, and for "
+        oz_buf_printf(b,
+                      "\nproof, on seeds that are %llu further; each scheme with the keep-list "
+                      "standard, and for "
                       "all layers:\n",
                       (unsigned long long)s->args->verify_offset);
         oz_model_comparison_print(s->proof, b);
@@ -108,9 +110,12 @@ static void print_proof(const struct oz_sensitivity *s, struct oz_buf *b)
 void oz_sensitivity_print(const struct oz_sensitivity *s, struct oz_buf *b)
 {
     const struct oz_pipeline *p = s->probe.reference.pipeline;
-    oz_buf_printf(b, "%s: %d linears and fused groups, measured in %.0f s (%s); errors as %s\n\n",
-                  p->name, s->probe.count, s->measured_s, s->args->full ? "pictures" : "fast",
-                  s->args->full ? "RMS of pictures in 0..1" : "relative L2 of the latents after 5 steps");
+    oz_buf_printf(
+        b,
+        "%s: %d linears and fused groups, measured in %.0f s (%s); errors as %s; of any change at "
+        "least %.5f\n\n",
+        p->name, s->probe.count, s->measured_s, s->args->full ? "full" : "fast",
+        "RMS of pictures in 0..1", root(s->floor));
     print_roles(s, b);
     print_units(s, b);
     if (s->best >= 0) {
@@ -225,11 +230,12 @@ void oz_sensitivity_json(const struct oz_sensitivity *s, struct oz_buf *b)
     oz_buf_printf(b,
                   ", \"measure\": \"%s\", \"transformer_bytes\": %" PRId64
                   ", \"budget\": {\"kind\": \"%s\", ",
-                  s->args->full ? "mean squared error of pictures"
-                                : "relative squared error of the latents after 5 steps",
-                  s->transformer_bytes, budgets[s->args->budget.kind]);
+                  "mean squared error of pictures in 0..1", s->transformer_bytes,
+                  budgets[s->args->budget.kind]);
     number(b, "value", s->args->budget.value);
-    oz_buf_puts(b, "}, ");
+    oz_buf_printf(b, "}, \"full\": %s, ", s->args->full ? "true" : "false");
+    number(b, "floor", s->floor);
+    oz_buf_puts(b, ", ");
     number(b, "measured_s", s->measured_s);
     oz_buf_puts(b, ", ");
     number(b, "searched_s", s->searched_s);
@@ -276,8 +282,7 @@ static int32_t read_all(struct oz_sensitivity *s, const struct oz_json *root_val
     int32_t taken = 0;
     for (int32_t k = 0; k < s->args->scheme_count; k++) {
         const char *label = s->args->schemes[k].label;
-        s->all[k] =
-            oz_json_number(oz_json_get(oz_json_get(root_value, "all"), label), (double)NAN);
+        s->all[k] = oz_json_number(oz_json_get(oz_json_get(root_value, "all"), label), (double)NAN);
         for (size_t r = 0; r < oz_json_count(roles); r++) {
             const struct oz_json *v = oz_json_at(roles, r);
             for (int32_t role = 0; role < OZ_ROLE_COUNT; role++) {
@@ -315,8 +320,8 @@ enum oz_status oz_sensitivity_resume(struct oz_sensitivity *s, struct oz_error *
         int32_t taken = read_all(s, document);
         s->resumed = true;
         oz_log(OZ_LOG_WARN, "study",
-               "%s: going on with what an earlier run has measured: %d of %d layers and schemes.", path,
-               taken, s->probe.count * s->args->scheme_count);
+               "%s: going on with what an earlier run has measured: %d of %d layers and schemes.",
+               path, taken, s->probe.count * s->args->scheme_count);
     } else {
         oz_log(OZ_LOG_WARN, "study",
                "%s holds the result of another study, or of a changed model; it will be replaced.",

@@ -49,7 +49,8 @@ void oz_html_base64(struct oz_buf *b, const void *data, size_t bytes)
         v |= left > 1 ? (uint32_t)p[i + 1] << 8 : 0;
         v |= left > 2 ? p[i + 2] : 0;
         const char quad[4] = {digits[v >> 18], digits[v >> 12 & 63],
-                              left > 1 ? digits[v >> 6 & 63] : '=', left > 2 ? digits[v & 63] : '='};
+                              left > 1 ? digits[v >> 6 & 63] : '=',
+                              left > 2 ? digits[v & 63] : '='};
         oz_buf_append(b, quad, sizeof quad);
     }
 }
@@ -180,10 +181,13 @@ static void put_shape(struct oz_buf *b, double x, double y, int32_t series)
 {
     int32_t s = series % OZ_SVG_SERIES;
     switch (s % 4) {
-    case 0: oz_buf_printf(b, "<circle class=\"mark s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\"/>", s, x, y); break;
+    case 0:
+        oz_buf_printf(b, "<circle class=\"mark s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\"/>", s, x, y);
+        break;
     case 1:
-        oz_buf_printf(b, "<rect class=\"mark s%d\" x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\"/>", s,
-                      x - 5.5, y - 5.5);
+        oz_buf_printf(b,
+                      "<rect class=\"mark s%d\" x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\"/>",
+                      s, x - 5.5, y - 5.5);
         break;
     case 2:
         oz_buf_printf(b, "<path class=\"mark s%d\" d=\"M%.1f %.1fl7 12h-14z\"/>", s, x, y - 7);

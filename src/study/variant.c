@@ -124,14 +124,13 @@ static void take(struct oz_drawing *d, const struct oz_act *from, float *to)
         return;
     }
     if (from->rows * from->cols != d->shape.values || from->stride != from->cols) {
-        d->status = OZ_FAIL(d->err, OZ_ERR_INTERNAL,
-                            "Latents of %lld x %lld values, where %lld were expected.",
-                            (long long)from->rows, (long long)from->cols,
-                            (long long)d->shape.values);
+        d->status = OZ_FAIL(
+            d->err, OZ_ERR_INTERNAL, "Latents of %lld x %lld values, where %lld were expected.",
+            (long long)from->rows, (long long)from->cols, (long long)d->shape.values);
         return;
     }
-    d->status = d->dev->download(d->dev, NULL, to, from->data,
-                                 (size_t)d->shape.values * sizeof *to, d->err);
+    d->status = d->dev->download(d->dev, NULL, to, from->data, (size_t)d->shape.values * sizeof *to,
+                                 d->err);
     if (d->status == OZ_OK) {
         d->status = d->dev->wait(d->dev, NULL, d->err);
     }
@@ -167,8 +166,6 @@ enum oz_status oz_variant_draw(struct oz_variant_run *v, const struct oz_task *t
                                .progress = progress,
                                .progress_ctx = progress_ctx,
                                .hooks = &hooks,
-                               .latents_only = d->latents_only,
-                               .stop_after = d->latents_only ? d->shape.steps : 0,
                                .watch = d->watch != NULL ? d->watch : oz_dispatch_watch_op,
                                .watch_ctx = d->watch != NULL ? d->watch_ctx : &v->watch};
     oz_free(d->picture);
@@ -179,8 +176,7 @@ enum oz_status oz_variant_draw(struct oz_variant_run *v, const struct oz_task *t
     d->err = err;
     OZ_TRY(oz_run_generate(&run, task, 1, &d->picture, &stats, err));
     OZ_TRY(d->status);
-    int64_t bytes =
-        (int64_t)(stats.measured.step + stats.measured.plan + stats.measured.sequences);
+    int64_t bytes = (int64_t)(stats.measured.step + stats.measured.plan + stats.measured.sequences);
     v->bytes.run = bytes > v->bytes.run ? bytes : v->bytes.run;
     d->text_s = stats.text_s;
     d->denoise_s = stats.denoise_s;

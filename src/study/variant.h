@@ -39,13 +39,14 @@ struct oz_variant_setting {
 
 /* Bytes of a variant. Resident ones: what the parameters hold, in memory or in the files' maps. */
 struct oz_variant_bytes {
-    int64_t disk;                   /* of the components' weight files */
-    int64_t resident;               /* of all components */
-    int64_t transformer;            /* of the transformer */
-    int64_t transformer_modulation; /* of that: linears whose results a table per schedule replaces */
-    int64_t run;                    /* arenas of the run, as measured */
-    int64_t peak;                   /* of the process's resident set, from opening on; 0: unknown */
-    bool peak_of_process;           /* the system cannot say it for the variant alone */
+    int64_t disk;        /* of the components' weight files */
+    int64_t resident;    /* of all components */
+    int64_t transformer; /* of the transformer */
+    int64_t
+        transformer_modulation; /* of that: linears whose results a table per schedule replaces */
+    int64_t run;                /* arenas of the run, as measured */
+    int64_t peak;               /* of the process's resident set, from opening on; 0: unknown */
+    bool peak_of_process;       /* the system cannot say it for the variant alone */
 };
 
 /* An open variant. Caller's storage. */
@@ -83,8 +84,6 @@ struct oz_drawing {
     float *latents;    /* after each step */
     float *picture;    /* [3, height, width] in 0..1; oz_free */
     double text_s, denoise_s, decode_s;
-    /* Stops after shape.steps steps of the task's schedule, and decodes nothing; picture stays NULL. */
-    bool latents_only;
     oz_exec_watch_fn watch; /* in place of the dispatch's; NULL: that */
     void *watch_ctx;
     /* inside */

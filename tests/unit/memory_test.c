@@ -76,12 +76,29 @@ static void version_1(void **state)
     is_read("7:memory:/\n", 4096 * MIB, 8192 * MIB);
 }
 
+/* A peak that has begun anew knows nothing of what was given back before. */
+static void peak_begins_anew(void **state)
+{
+    size_t bytes = 64U << 20;
+    char *memory = malloc(bytes);
+    assert_non_null(memory);
+    memset(memory, 1, bytes);
+    int64_t high = oz_memory_peak("");
+    free(memory);
+    assert_false(oz_memory_peak_reset("/nowhere"));
+    if (!oz_memory_peak_reset("")) {
+        skip();
+    }
+    assert_true(oz_memory_peak("") <= high - ((int64_t)bytes >> 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_machine),
         cmocka_unit_test(version_2),
         cmocka_unit_test(version_1),
+        cmocka_unit_test(peak_begins_anew),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

@@ -85,7 +85,7 @@ ok 'to the same' sh -c 'grep -o "\"cost\": [^}]*" layers.json >a; grep -o "\"cos
 expect 'a proposal' 0 "*proposal: *--quantization-config '{*}'*proof, on seeds*proposal *[0-9].[0-9][0-9]*" '' $search --budget bytes=16MiB --report layers.html
 ok 'its report' grep -q 'Which layers bear it' layers.html
 expect 'an impossible budget' 7 '*66 linears*' 'ounce: No assignment of these schemes has so few bytes*' $search --budget bytes=1KiB
-expect 'pictures, and a budget in dB' 0 '*(pictures)*proposal: *' '' compare $tiny --quiet -p x --sensitivity --full --candidate-quantization int8 --budget psnr=20
+expect 'pictures, and a budget in dB' 0 '*(full)*proposal: *' '' compare $tiny --quiet -p x --sensitivity --full --candidate-quantization int8 --budget psnr=20
 expect 'a relative L2' 0 '*proposal: *' '' $search --budget rel-l2=0.5
 expect 'a budget that is none' 2 '' 'ounce: A budget is psnr=DB*not "psnr=x".' $search --budget psnr=x
 expect 'a report without a proposal' 2 '' '*needs --budget.' $search --report x.html
