@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 static atomic_uint_fast64_t calls;
 static atomic_uint_fast64_t fail_at; /* absolute number of the call that fails; 0: none */
@@ -92,4 +95,11 @@ char *oz_strndup(const char *text, size_t bytes)
 char *oz_strdup(const char *text)
 {
     return oz_strndup(text, strlen(text));
+}
+
+void oz_alloc_trim(void)
+{
+#if defined(__GLIBC__)
+    (void)malloc_trim(0);
+#endif
 }

@@ -19,6 +19,9 @@ void *oz_alloc_aligned(size_t bytes, size_t align); /* give back with oz_free */
 void *oz_alloc_large(size_t bytes, size_t align);
 void oz_free(void *memory);
 
+/* Gives what the heap holds free back to the system, where it can: before memory is measured. */
+void oz_alloc_trim(void);
+
 char *oz_strdup(const char *text); /* NULL when there is no memory */
 char *oz_strndup(const char *text, size_t bytes);
 

@@ -464,7 +464,8 @@ static enum oz_status run_candidate(struct oz_model_comparison *c, int32_t index
     struct telling telling = {.c = c};
     struct oz_variant_setting how = c->args->how;
     struct oz_error why;
-    if (!anything_wanted(c, index)) {
+    if (!anything_wanted(c, index)) { /* all of it is from an earlier run */
+        oz_model_result_sum(w.result, c->args->task_count);
         return OZ_OK;
     }
     how.progress = tell;

@@ -43,7 +43,8 @@ static const char style[] =
     ".mark.s6,.bar.s6{fill:var(--c6)}.mark.s7,.bar.s7{fill:var(--c7)}\n"
     ".line.s0{stroke:var(--c0)}.line.s1{stroke:var(--c1)}.line.s2{stroke:var(--c2)}"
     ".line.s3{stroke:var(--c3)}.line.s4{stroke:var(--c4)}.line.s5{stroke:var(--c5)}"
-    ".line.s6{stroke:var(--c6)}.line.s7{stroke:var(--c7)}\n"
+    ".line.s6{stroke:var(--c6)}.line.s7{stroke:var(--c7)}\n";
+static const char style_more[] =
     ".good{color:var(--good)}.bad{color:var(--bad)}"
     ".pictures td,.pictures th{vertical-align:top;text-align:left;padding:.35rem}"
     ".pictures img{display:block;border-radius:4px;width:128px;height:auto;image-rendering:auto}"
@@ -59,7 +60,9 @@ static const char style[] =
     ".stack::after{content:\"\";position:absolute;top:0;bottom:0;left:var(--cut,50%);width:2px;"
     "background:var(--c0)}\n"
     "pre{overflow-x:auto;background:var(--panel);border:1px solid var(--rule);border-radius:6px;"
-    "padding:.7rem;font-size:.85rem;margin:.4rem 0}summary{cursor:pointer;margin:.5rem 0}"
+    "padding:.7rem;font-size:.85rem;margin:.4rem "
+    "0}pre.wrap{white-space:pre-wrap;overflow-wrap:anywhere}"
+    "summary{cursor:pointer;margin:.5rem 0}"
     "code{font-size:.9em;overflow-wrap:anywhere}details{max-width:46rem}\n"
     "@media print{:root{--ground:#fff;--panel:#fff;--ink:#000;--soft:#444;--rule:#bbb;--grid:#ddd;"
     "--good:#11672f;--bad:#a3201c;--c0:#1f66c1;--c1:#b8510e;--c2:#0e7a55;--c3:#8a3fb0;--c4:#a8244f;"
@@ -87,6 +90,7 @@ void oz_page_begin(struct oz_buf *b, const char *title)
     oz_html_text(b, title);
     oz_buf_puts(b, "</title>\n<style>\n");
     oz_buf_puts(b, style);
+    oz_buf_puts(b, style_more);
     oz_buf_puts(b, "</style>\n</head>\n<body>\n");
 }
 

@@ -94,13 +94,16 @@ struct keeping {
     enum oz_status status;
 };
 
-static struct oz_probe_unit *unit_of(struct oz_probe *p, const struct oz_param *param)
+/* The unit that a parameter is a part of, and which. */
+static struct oz_probe_unit *unit_of(struct oz_probe *p, const struct oz_param *param,
+                                     int32_t *part)
 {
     const struct oz_layer_table *t = &transformer(&p->reference)->table;
     for (int32_t i = 0; i < p->count; i++) {
         for (int32_t k = 0; k < p->units[i].parts; k++) {
             if (t->rows[p->units[i].rows[k]].bind == param) {
-                return k == 0 ? &p->units[i] : NULL;
+                *part = k;
+                return &p->units[i];
             }
         }
     }
@@ -152,11 +155,12 @@ static void keep_rows(struct keeping *k, struct oz_probe_unit *u, const struct o
 static void keep_input(void *ctx, enum oz_op op, const void *args)
 {
     struct keeping *k = ctx;
+    int32_t part;
     if (op == OZ_OP_TIME_EMBED) {
         const struct oz_time_embed_args *a = args;
         const struct oz_linear *const both[] = {a->linear_1, a->linear_2};
         for (int i = 0; i < 2 && both[i] != NULL; i++) { /* its inputs are the operator's own */
-            struct oz_probe_unit *u = unit_of(k->p, &both[i]->w);
+            struct oz_probe_unit *u = unit_of(k->p, &both[i]->w, &part);
             if (u != NULL) {
                 u->ran = true;
             }
@@ -166,11 +170,17 @@ static void keep_input(void *ctx, enum oz_op op, const void *args)
         return;
     }
     const struct oz_linear_args *a = args;
-    struct oz_probe_unit *u = unit_of(k->p, &a->w->w);
+    struct oz_probe_unit *u = unit_of(k->p, &a->w->w, &part);
     if (u == NULL) {
         return;
     }
-    u->ran = true;
+    if (!u->ran) { /* its parts have one input; the first that runs need not be the first of all */
+        u->ran = true;
+        u->input_part = part;
+    }
+    if (part != u->input_part) {
+        return;
+    }
     bool plain = a->x->spec.scale_count == 0 &&
                  (a->x->spec.dtype == OZ_DTYPE_F32 || a->x->spec.dtype == OZ_DTYPE_BF16);
     if (plain && a->x->cols == u->cols) {

@@ -23,8 +23,9 @@ struct oz_probe_unit {
     int32_t parts, rows[OZ_PROBE_PARTS]; /* of the layer table */
     int64_t elements;
     int64_t stored_bytes; /* resident, as stored */
-    bool ran;             /* some run needed it */
-    /* Inputs of its first part on the way of the reference: [input_rows, cols] f32. */
+    bool ran;             /* some part of it was needed */
+    int32_t input_part;   /* whose inputs are kept */
+    /* Inputs on the way of the reference: [input_rows, cols] f32. */
     float *inputs;
     int64_t input_rows, input_room, cols, input_seen;
 };

@@ -71,7 +71,7 @@ static void put_candidate_row(struct oz_buf *b, const struct oz_model_comparison
     oz_html_text(b, r->asked.label);
     oz_buf_puts(b, "</th>");
     if (!is_whole(c, r)) {
-        oz_buf_puts(b, "<td class=\"text bad\" colspan=\"12\">failed: ");
+        oz_buf_puts(b, "<td class=\"text bad\" colspan=\"11\">failed: ");
         oz_html_text(b, r->error != NULL ? r->error : "not finished");
         oz_buf_puts(b, "</td></tr>\n");
         return;
@@ -82,7 +82,6 @@ static void put_candidate_row(struct oz_buf *b, const struct oz_model_comparison
     cell(b, 4, r->mean.ssim, "");
     cell(b, 4, r->mean.metrics.relative_l2, "");
     cell(b, 5, r->early.relative_l2, "");
-    cell(b, 5, r->latents.relative_l2, "");
     put_costs(b, c, r);
     put_verdict(b, c, r);
     oz_buf_puts(b, "</tr>\n");
@@ -95,12 +94,11 @@ static void put_table(struct oz_buf *b, const struct oz_model_comparison *c)
         b, "<table><thead><tr><th scope=\"col\">Candidate</th><th scope=\"col\">PSNR dB,<br>mean"
            "</th><th scope=\"col\">PSNR dB,<br>least</th><th scope=\"col\">SSIM</th>"
            "<th scope=\"col\">Relative L2,<br>pictures</th><th scope=\"col\">latents,<br>5 steps"
-           "</th><th scope=\"col\">latents,<br>last</th><th scope=\"col\">Transformer<br>MiB</th>"
+           "</th><th scope=\"col\">Transformer<br>MiB</th>"
            "<th scope=\"col\">of the<br>reference, %</th><th scope=\"col\">Peak<br>MiB</th>"
            "<th scope=\"col\">ms a<br>picture</th><th scope=\"col\">of the<br>reference</th>"
            "<th scope=\"col\">Verdict</th></tr></thead><tbody>\n"
-           "<tr><th scope=\"row\">reference</th><td></td><td></td><td></td><td></td><td></td>"
-           "<td></td>");
+           "<tr><th scope=\"row\">reference</th><td></td><td></td><td></td><td></td><td></td>");
     put_costs(b, c, &c->reference);
     oz_buf_puts(b, "<td></td></tr>\n");
     for (int32_t i = 0; i < c->args->count; i++) {
@@ -303,7 +301,7 @@ static enum oz_status put_trajectories(struct oz_buf *b, const struct oz_model_c
                                  .x_name = "denoising step",
                                  .y_name = "relative L2 of the latents",
                                  .x0 = 1,
-                                 .x1 = steps > 1 ? 1.3 * steps : 2.6, /* room for names */
+                                 .x1 = steps > 1 ? 1.5 * steps : 3, /* room for names */
                                  .y0 = least,
                                  .y1 = most,
                                  .log_y = true,

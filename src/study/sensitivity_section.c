@@ -185,7 +185,7 @@ void oz_sensitivity_section(const void *sensitivity, struct oz_buf *b)
             "<h2>The proposal</h2>\n<p>%.1f dB on the pictures of the search with %.2f MiB of "
             "transformer, %.0f %% of what is stored. Paste it behind "
             "<code>--quantization-config</code>; the table above shows it on other seeds, "
-            "beside each scheme for all layers.</p>\n<pre tabindex=\"0\">",
+            "beside each scheme for all layers.</p>\n<pre class=\"wrap\" tabindex=\"0\">",
             r->psnr_db, r->bytes / MIB, 100.0 * r->bytes / (double)s->transformer_bytes);
         oz_html_text(b, s->config);
         oz_buf_puts(b, "</pre>\n");

@@ -72,6 +72,7 @@ enum oz_status oz_variant_open(struct oz_variant_run *v, const struct oz_variant
                                const struct oz_variant_setting *how, struct oz_error *err)
 {
     char *path;
+    oz_alloc_trim(); /* of the one before, which is no part of this one's peak */
     *v = (struct oz_variant_run){.bytes = {.peak_of_process = !oz_memory_peak_reset("")}};
     double start = oz_clock_seconds();
     OZ_TRY(read_request(asked, &v->request, err));
