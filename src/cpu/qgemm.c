@@ -287,6 +287,7 @@ static void multiply(const struct product *p, const struct task *t, const struct
     const void *b = codes;
     struct oz_qblock q = *block;
     q.values = weight->values;
+    q.w_group = weight->group;
     if (weight->group > 0) {
         q.w_scales = floats(t, l->w_scales);
         k->scales(weight, panel, k0 / weight->group, q.k / weight->group, floats(t, l->w_scales));

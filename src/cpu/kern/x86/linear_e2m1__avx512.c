@@ -63,36 +63,29 @@ static void decode(const struct oz_qlayout *l, const float *scales, const uint8_
     }
 }
 
+/* Eight of K of one row. */
+OZ_Q_INLINE void few_step(const void *tables, const uint8_t *codes, const uint8_t *a, vf *lo,
+                          vf *hi)
+{
+    __m512i b[4];
+    (void)tables;
+    decode_step(codes, &b[0], &b[2]);
+    decode_step(codes + 64, &b[1], &b[3]);
+    q_ahead(codes);
+    q_ahead(codes + 64);
+    *lo = q_dot(*lo, q_set(a), b[0]);
+    *hi = q_dot(*hi, q_set(a), b[1]);
+    *lo = q_dot(*lo, q_set(a + 4), b[2]);
+    *hi = q_dot(*hi, q_set(a + 4), b[3]);
+}
+
 /* One row, codes as they stream. The same sums as q_group_1. */
 static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
                     const uint8_t *codes)
 {
-    const uint8_t *a = q->a;
-    vf lo = q->first ? v_zero() : v_load(q->c);
-    vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
-    int64_t g = 0;
     (void)rows;
     (void)code;
-    for (int64_t k = 0; k < q->k; k += q->group, g++) {
-        vf p0 = q_begin(q->a_offsets + g);
-        vf p1 = p0;
-        for (int64_t i = 0; i < q->group; i += 8, codes += 128, a += 8) {
-            __m512i b[4];
-            decode_step(codes, &b[0], &b[2]);
-            decode_step(codes + 64, &b[1], &b[3]);
-            q_ahead(codes);
-            q_ahead(codes + 64);
-            p0 = q_dot(p0, q_set(a), b[0]);
-            p1 = q_dot(p1, q_set(a), b[1]);
-            p0 = q_dot(p0, q_set(a + 4), b[2]);
-            p1 = q_dot(p1, q_set(a + 4), b[3]);
-        }
-        vf s = v_set(q->a_scales[g]);
-        lo = v_fma(v_mul(q_value(p0), s), v_load(q->w_scales + g * OZ_Q_NR), lo);
-        hi = v_fma(v_mul(q_value(p1), s), v_load(q->w_scales + g * OZ_Q_NR + OZ_VL), hi);
-    }
-    v_store(q->c, lo);
-    v_store(q->c + OZ_VL, hi);
+    q_few_groups(q, codes, 4, few_step, NULL);
 }
 
 /* Sums of the codes of groups of 16 (32), times -12, of 64 codes. */

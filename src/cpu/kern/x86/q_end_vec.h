@@ -10,6 +10,13 @@
 
 #define OZ_Q_INLINE static inline __attribute__((always_inline))
 
+/* Asks for codes that will be read soon, where they stream. */
+#define Q_AHEAD 8192
+OZ_Q_INLINE void q_ahead(const uint8_t *codes)
+{
+    _mm_prefetch(codes + Q_AHEAD, _MM_HINT_T1);
+}
+
 /* ---- lanes of integers ---- */
 
 #if OZ_VL == 16
@@ -55,12 +62,6 @@ OZ_Q_INLINE vf qi_book(const float *values, qi_i code)
 {
     return _mm512_permutexvar_ps(code, _mm512_loadu_ps(values));
 }
-/* Half of e2m1's magnitudes by the low three bits of a lane. */
-OZ_Q_INLINE vf qi_e2m1_magnitude(qi_i code)
-{
-    const vf table = _mm512_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6, 0, 0.5F, 1, 1.5F, 2, 3, 4, 6);
-    return _mm512_permutexvar_ps(code, table);
-}
 #else
 #define QI(name) _mm256_##name
 #define QI_N(n) (n)
@@ -105,6 +106,7 @@ OZ_Q_INLINE vf qi_book(const float *values, qi_i code)
     vf high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values + 8), code);
     return _mm256_blendv_ps(low, high, qi_cast(_mm256_slli_epi32(code, 28)));
 }
+/* e2m1's magnitudes by the low three bits of a lane. */
 OZ_Q_INLINE vf qi_e2m1_magnitude(qi_i code)
 {
     const vf table = _mm256_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6);
@@ -128,12 +130,13 @@ OZ_Q_INLINE vf qi_e4m3(qi_i x)
 }
 OZ_Q_INLINE vf qi_e2m1(qi_i x)
 {
-    vf value = qi_e2m1_magnitude(qi_and(x, 7));
-    qi_i sign = QI(slli_epi32)(qi_and(x, 8), 28);
 #if OZ_VL == 16
-    return qi_cast(qi_or(_mm512_castps_si512(value), sign));
+    static const float values[16] = {0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
+                                     -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+    return qi_book(values, x);
 #else
-    return qi_cast(qi_or(_mm256_castps_si256(value), sign));
+    qi_i sign = qi_and(_mm256_slli_epi32(x, 28), 0x80000000U);
+    return qi_cast(qi_or(_mm256_castps_si256(qi_e2m1_magnitude(x)), sign));
 #endif
 }
 
