@@ -71,20 +71,22 @@ TILE_INLINE struct qf_columns qf_pairs_apart(const uint8_t *codes)
                                 {_mm_unpackhi_epi64(t0, t2), _mm_unpackhi_epi64(t1, t3)}}};
 }
 
-/* Features from f on, a multiple of the lanes, of one of K. */
-TILE_INLINE vf qf_pair_values(const struct qf_columns *columns, int64_t k, int64_t f)
+/* Features from f on, a multiple of the lanes, of one of K. nan: may there be such codes? */
+TILE_INLINE vf qf_pair_values(const struct qf_columns *columns, int64_t k, int64_t f, bool nan)
 {
     __m128i c = columns->of[k][f / 16];
-    return qi_e4m3(qi_widen(f % 16 != 0 ? _mm_srli_si128(c, 8) : c));
+    qi_i x = qi_widen_signed(f % 16 != 0 ? _mm_srli_si128(c, 8) : c);
+    return nan ? qi_e4m3(x) : qi_e4m3_number(x);
 }
 
 TILE_INLINE void qf_pairs(const uint8_t *codes, float *block, int64_t k_all, int64_t k,
                           const float *scales)
 {
     struct qf_columns columns = qf_pairs_apart(codes);
+    bool nan = qi_any_nan(codes, 64);
     for (int i = 0; i < 2; i++) {
         for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
-            qf_put(block, k_all, k + i, f, qf_pair_values(&columns, i, f), scales);
+            qf_put(block, k_all, k + i, f, qf_pair_values(&columns, i, f, nan), scales);
         }
     }
 }
@@ -155,9 +157,11 @@ TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t
 #define QF_SCALE(v) vf s##v = scaled ? v_load(scales + (v)*OZ_VL) : v_set(1);
 #define QF_WORDS(v) \
     sum##v = qf_few_words(code, book, codes + 4 * (v)*OZ_VL, a, sum##v, s##v, scaled);
-#define QF_PAIRS(v)                                                                   \
-    sum##v = qf_add(sum##v, a, qf_pair_values(&columns, 0, (v)*OZ_VL), s##v, scaled); \
-    sum##v = qf_add(sum##v, a + 1, qf_pair_values(&columns, 1, (v)*OZ_VL), s##v, scaled);
+#define QF_PAIRS_AS(v, nan)                                                                \
+    sum##v = qf_add(sum##v, a, qf_pair_values(&columns, 0, (v)*OZ_VL, nan), s##v, scaled); \
+    sum##v = qf_add(sum##v, a + 1, qf_pair_values(&columns, 1, (v)*OZ_VL, nan), s##v, scaled);
+#define QF_PAIRS(v) QF_PAIRS_AS(v, false)
+#define QF_PAIRS_NAN(v) QF_PAIRS_AS(v, true)
 #define QF_END(v) v_store(q->c + (v)*OZ_VL, sum##v);
 
 /* Codes as they stream, decoded in registers: the same sums as the tile's. */
@@ -177,7 +181,11 @@ TILE_INLINE void qf_few_as(const struct oz_qblock *q, enum oz_qcode code, bool s
             q_ahead(codes);
             if (code == OZ_QCODE_E4M3) {
                 struct qf_columns columns = qf_pairs_apart(codes);
-                QF_EACH(QF_PAIRS)
+                if (qi_any_nan(codes, bytes)) {
+                    QF_EACH(QF_PAIRS_NAN)
+                } else {
+                    QF_EACH(QF_PAIRS)
+                }
             } else {
                 q_ahead(codes + 64);
                 QF_EACH(QF_WORDS)
