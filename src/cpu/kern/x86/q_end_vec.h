@@ -7,6 +7,7 @@
 
 #include "cpu/kern/x86/store_vec.h"
 #include "cpu/qgemm.h"
+#include "num/float8.h"
 
 #define OZ_Q_INLINE static inline __attribute__((always_inline))
 
@@ -291,6 +292,38 @@ static inline void qe_finish_u8(int64_t rows, const float *row_scales, const flo
                                 const int32_t *col_sums, float *c)
 {
     qe_finish_as(rows, row_scales, col_scales, true, col_sums, c);
+}
+
+/* ---- rows ---- */
+
+/* The scale of a level of a row's activation that spans columns from `col` on. */
+static inline float q_row_scale(const struct oz_act *x, int32_t level, int64_t row, int64_t col)
+{
+    int64_t group = x->spec.scale[level].group_cols;
+    int64_t groups = (x->cols + group - 1) / group;
+    bool by_cols = x->spec.scale[level].layout == OZ_SCALE_COLS;
+    int64_t at = by_cols ? col / group * x->rows + row : row * groups + col / group;
+    const uint8_t *codes = x->scales[level];
+    switch (x->spec.scale[level].dtype) {
+    case OZ_DTYPE_F32: return ((const float *)x->scales[level])[at];
+    case OZ_DTYPE_F8_E8M0: return oz_e8m0_to_f32(codes[at]);
+    default: return oz_e4m3_to_f32(codes[at]);
+    }
+}
+
+/* Scales of the groups of [k0, k0 + padded); zero behind the row's end. */
+static inline void q_row_scales(const struct oz_act *x, int64_t row, int64_t k0, int64_t padded,
+                                int64_t group, float factor, float *scales)
+{
+    bool two = x->spec.scale_count == 2 && x->spec.scale[1].group_cols > 0;
+    for (int64_t k = 0; k < padded; k += group) {
+        float s = 0;
+        if (k0 + k < x->cols) {
+            s = q_row_scale(x, 0, row, k0 + k) * factor;
+            s = two ? s * q_row_scale(x, 1, row, k0 + k) : s;
+        }
+        scales[k / group] = s;
+    }
 }
 
 /* ---- list entries ---- */
