@@ -26,8 +26,7 @@ OZ_Q_INLINE __m256i e_dot(__m256i sum, __m256i row, __m256i weights)
 /* Eight of K of 8 features to 2 w + 12: two quads. */
 OZ_Q_INLINE void decode_step(const uint8_t *codes, __m256i *low, __m256i *high)
 {
-    const __m256i table = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    const __m256i table = _mm256_broadcastsi128_si256(qi_doubled_12());
     const __m256i nibble = _mm256_set1_epi8(15);
     __m256i x = qi_load(codes);
     *low = _mm256_shuffle_epi8(table, _mm256_and_si256(x, nibble));
@@ -66,10 +65,10 @@ OZ_Q_INLINE void add_group(const struct oz_qblock *q, int64_t row, int64_t g, in
     v_store(c, v_fma(value, v_load(q->w_scales + g * OZ_Q_NR + f), before));
 }
 
-#define E_ROWS_1(X) X(0)
-#define E_ROWS_2(X) E_ROWS_1(X) X(1)
-#define E_ROWS_3(X) E_ROWS_2(X) X(2)
-#define E_ROWS_4(X) E_ROWS_3(X) X(3)
+#define E_TIMES_1(X) X(0)
+#define E_TIMES_2(X) E_TIMES_1(X) X(1)
+#define E_TIMES_3(X) E_TIMES_2(X) X(2)
+#define E_TIMES_4(X) E_TIMES_3(X) X(3)
 
 #define E_BEGIN(r)                          \
     __m256i lo##r = _mm256_setzero_si256(); \
@@ -101,10 +100,10 @@ OZ_Q_INLINE void add_group(const struct oz_qblock *q, int64_t row, int64_t g, in
         }                                                                             \
     }
 
-E_TILE(e_tile_1, E_ROWS_1)
-E_TILE(e_tile_2, E_ROWS_2)
-E_TILE(e_tile_3, E_ROWS_3)
-E_TILE(e_tile_4, E_ROWS_4)
+E_TILE(e_tile_1, E_TIMES_1)
+E_TILE(e_tile_2, E_TIMES_2)
+E_TILE(e_tile_3, E_TIMES_3)
+E_TILE(e_tile_4, E_TIMES_4)
 
 static void run(int64_t rows, const struct oz_qblock *q, const void *block)
 {
@@ -134,19 +133,17 @@ static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
     (void)rows;
     (void)code;
     for (int64_t k = 0; k < q->k; k += q->group, g++) {
-        E_FEW_BEGIN(0)
-        E_FEW_BEGIN(1) E_FEW_BEGIN(2)
-            E_FEW_BEGIN(3) for (int64_t i = 0; i < q->group; i += 8, codes += E_STEP, a += 8)
-        {
+        E_TIMES_4(E_FEW_BEGIN)
+        for (int64_t i = 0; i < q->group; i += 8, codes += E_STEP, a += 8) {
             __m256i low;
             __m256i high;
             __m256i first = e_pair(a);
             __m256i second = e_pair(a + 4);
             q_ahead(codes);
             q_ahead(codes + 64);
-            E_FEW_STEP(0) E_FEW_STEP(1) E_FEW_STEP(2) E_FEW_STEP(3)
+            E_TIMES_4(E_FEW_STEP)
         }
-        E_FEW_END(0) E_FEW_END(1) E_FEW_END(2) E_FEW_END(3)
+        E_TIMES_4(E_FEW_END)
     }
 }
 
@@ -174,25 +171,15 @@ OZ_Q_INLINE void put_offsets(__m256i codes, int64_t group, int64_t count, int32_
 static void bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, int64_t padded,
                   int64_t group, void *dst, float *scales, int32_t *offsets)
 {
-    const __m256i table = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
+    const __m256i table = _mm256_broadcastsi128_si256(qi_doubled());
+    const __m256i order = _mm256_broadcastsi128_si256(qi_word_order());
     const uint8_t *src = (const uint8_t *)x->data + (row * x->stride + k0) / 2;
     uint8_t *to = dst;
     for (int64_t i = 0; i < padded; i += 32) {
-        uint8_t part[16] = {0};
+        uint8_t part[16];
         uint8_t out[32];
-        int64_t left = n - i < 0 ? 0 : n - i;
         int64_t count = padded - i < 32 ? padded - i : 32;
-        const uint8_t *from = src + i / 2;
-        if (left < 32) {
-            memcpy(part, from, (size_t)((left + 1) / 2));
-            if (left % 2 != 0) {
-                part[left / 2] &= 15U;
-            }
-            from = part;
-        }
+        const uint8_t *from = qi_row_nibbles(src + i / 2, n - i, 32, part);
         __m256i w = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)from));
         w = _mm256_and_si256(_mm256_or_si256(w, _mm256_slli_epi16(w, 4)), _mm256_set1_epi8(15));
         w = _mm256_shuffle_epi8(_mm256_shuffle_epi8(table, w), order);

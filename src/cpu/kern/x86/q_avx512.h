@@ -130,14 +130,11 @@ OZ_Q_INLINE void q_few_groups(const struct oz_qblock *q, const uint8_t *codes, i
     vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
     int64_t g = 0;
     for (; g + 4 <= groups; g += 4, codes += 3 * group_bytes, a += 3 * row_bytes) {
-        Q_FEW_BEGIN(0)
-        Q_FEW_BEGIN(1)
-        Q_FEW_BEGIN(2)
-        Q_FEW_BEGIN(3)
+        Q_ROWS_4(Q_FEW_BEGIN)
         for (int64_t i = 0; i < steps; i++, codes += 128, a += a_step) {
-            Q_FEW_STEP(0) Q_FEW_STEP(1) Q_FEW_STEP(2) Q_FEW_STEP(3)
+            Q_ROWS_4(Q_FEW_STEP)
         }
-        Q_FEW_END(0) Q_FEW_END(1) Q_FEW_END(2) Q_FEW_END(3)
+        Q_ROWS_4(Q_FEW_END)
     }
     for (; g < groups; g++) {
         Q_FEW_BEGIN(0)

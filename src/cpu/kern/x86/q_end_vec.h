@@ -326,6 +326,39 @@ static inline void q_row_scales(const struct oz_act *x, int64_t row, int64_t k0,
     }
 }
 
+/* ---- e2m1 as integers ---- */
+
+/* By code: twice the value; the same and 12, unsigned; and of eight of K the order in which nibbles of
+ * a packed word come out. */
+OZ_Q_INLINE __m128i qi_doubled(void)
+{
+    return _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+}
+OZ_Q_INLINE __m128i qi_doubled_12(void)
+{
+    return _mm_add_epi8(qi_doubled(), _mm_set1_epi8(12));
+}
+OZ_Q_INLINE __m128i qi_word_order(void)
+{
+    return _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+}
+
+/* Codes of a row of which `left` are there, as `count`, with zeros behind: where they lie, or copied to
+ * part [count / 2]. */
+OZ_Q_INLINE const uint8_t *qi_row_nibbles(const uint8_t *from, int64_t left, int64_t count,
+                                          uint8_t *part)
+{
+    if (left >= count) {
+        return from;
+    }
+    memset(part, 0, (size_t)count / 2);
+    if (left > 0) {
+        memcpy(part, from, (size_t)(left + 1) / 2);
+        part[left / 2] &= left % 2 != 0 ? 15U : 0;
+    }
+    return part;
+}
+
 /* ---- list entries ---- */
 
 #define OZ_Q_ENTRY(object, text, tier_, proven_, micro)                            \
