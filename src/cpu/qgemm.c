@@ -19,7 +19,8 @@
 #define FEW_PANELS 4
 #define FEW_DEPTH 4096 /* of K in a block that streams */
 #define FEW_GROUPS 256
-#define FEW_HEAD 1024 /* bytes of the next panel's codes that are asked for with its scales */
+#define FEW_HEAD 1024  /* bytes of the next panel's codes that are asked for with its scales */
+#define FEW_AHEAD 8192 /* what kernels of few rows ask for ahead themselves (Q_AHEAD) */
 #define TASKS_PER_THREAD 4
 
 static int64_t min64(int64_t a, int64_t b)
@@ -287,6 +288,7 @@ static void multiply(const struct product *p, const struct task *t, const struct
     const void *b = codes;
     struct oz_qblock q = *block;
     q.values = weight->values;
+    q.w_group = weight->group;
     if (weight->group > 0) {
         q.w_scales = floats(t, l->w_scales);
         k->scales(weight, panel, k0 / weight->group, q.k / weight->group, floats(t, l->w_scales));
@@ -322,9 +324,11 @@ static void multiply_panels(const struct product *p, const struct task *t,
                             float *sums)
 {
     for (int64_t panel = t->first; panel < t->last; panel++) {
-        if (p->l.few && panel + 1 < p->l.panels) { /* scales are read before codes */
+        size_t head = p->weight.codes + FEW_HEAD;
+        /* Scales are read before codes. Those that the stream of codes runs into, it brings in its pace. */
+        if (p->l.few && panel + 1 < p->l.panels && head > FEW_AHEAD) {
             const uint8_t *scales = panel_at(p, packed, panel + 1);
-            for (size_t i = 0; i < p->weight.codes + FEW_HEAD; i += LINE_BYTES) {
+            for (size_t i = 0; i < head; i += LINE_BYTES) {
                 __builtin_prefetch(scales + i, 0, 2);
             }
         }

@@ -93,7 +93,8 @@ struct oz_qblock {
     const int32_t
         *a_offsets; /* [rows][k / group]; DOUBLE: -12 times the sum of the group's codes */
     int64_t scale_ld;
-    const float *w_scales;         /* [k / group][32]; NULL: ones */
+    const float *w_scales; /* [k / w_group][32]; NULL: ones */
+    int64_t w_group;       /* of K under a scale of the weight; as `group` where that is not 0 */
     const struct oz_qbook *values; /* as the layout's */
     float *c;                      /* [rows][32], or s32 for U8 */
     bool first;                    /* c is written, not added to */

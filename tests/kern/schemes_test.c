@@ -415,6 +415,43 @@ static void blocks_and_tables(void **state)
     }
 }
 
+/* NaN codes and scales of a weight make NaN of the features that they are in, and of no others. */
+static void check_nan(const char *codec, int64_t m, enum oz_plane plane, int64_t at, uint8_t code)
+{
+    struct oz_linear w = {.w = *coded(codec, 1, 40, 256, OZ_ACT_NONE, NULL, NULL)};
+    ((uint8_t *)w.w.weight.planes[plane].data)[at] = code;
+    kern_pack(&w.w, OZ_USE_LINEAR);
+    struct oz_act_spec wants = kern_wants(&w.w);
+    struct oz_act *x = quantize(kern_act(m, 256, 0, OZ_DTYPE_F32, 1), &wants, NULL);
+    struct oz_act *out = kern_out(m, 40, 0, OZ_DTYPE_F32);
+    kern_run(OZ_OP_LINEAR, &(struct oz_linear_args){.x = x, .w = &w, .out = out});
+    const float *values = decoded(&w.w);
+    int found = 0;
+    for (int64_t c = 0; c < 40; c++) {
+        bool nan = false;
+        for (int64_t i = 0; i < 256; i++) {
+            nan = nan || isnan(values[c * 256 + i]);
+        }
+        for (int64_t r = 0; r < m; r++) {
+            assert_int_equal(isnan(kern_get(out, r, c)) != 0, nan);
+        }
+        found += nan;
+    }
+    assert_int_equal(found, 1);
+    kern_forget();
+}
+
+static void nan_is_kept(void **state)
+{
+    for (int64_t m = 1; m < 9; m += 7) {
+        check_nan("fp8_channel", m, OZ_PLANE_CODES, 35 * 256 + 77, 0x7F);
+        check_nan("mxfp8", m, OZ_PLANE_CODES, 3 * 256 + 1, 0xFF);
+        check_nan("mxfp8", m, OZ_PLANE_SCALES, 17 * 8 + 3, 0xFF);
+        check_nan("mxfp4", m, OZ_PLANE_SCALES, 9 * 8 + 7, 0xFF);
+        check_nan("nvfp4", m, OZ_PLANE_SCALES, 39 * 16 + 15, 0x7F);
+    }
+}
+
 /* More than one band of a decoding kernel, and a last one that is short. */
 static void wide_linear(void **state)
 {
@@ -723,6 +760,7 @@ int main(void)
         KERN_TEST(linear_is_the_sum),
         KERN_TEST(smoothing),
         KERN_TEST(blocks_and_tables),
+        KERN_TEST(nan_is_kept),
         KERN_TEST(wide_linear),
         KERN_TEST(int8_is_exact),
         KERN_TEST(producers),

@@ -171,41 +171,44 @@ static void run(int64_t rows, const struct oz_qblock *q, const void *b)
     }
 }
 
+/* A step of one row: the sums of its pairs, first to last. */
+OZ_Q_INLINE void few_step(enum oz_qcode code, const struct tables *t, const uint8_t *codes,
+                          const uint8_t *a, vf *lo, vf *hi)
+{
+    __m512i out[8];
+    decode_step(code, t, codes, out);
+    q_ahead(codes);
+    q_ahead(codes + 64);
+    for (int j = 0; j < STEP(code) / 2; j++) {
+        *lo = vp_dot(*lo, vp_set(a + 4 * j), out[2 * j]);
+        *hi = vp_dot(*hi, vp_set(a + 4 * j), out[2 * j + 1]);
+    }
+}
+
+#define FEW_STEP(name, code)                                                                     \
+    OZ_Q_INLINE void name(const void *t, const uint8_t *codes, const uint8_t *a, vf *lo, vf *hi) \
+    {                                                                                            \
+        few_step(code, t, codes, a, lo, hi);                                                     \
+    }
+
+FEW_STEP(few_e4m3, OZ_QCODE_E4M3)
+FEW_STEP(few_s8, OZ_QCODE_S8)
+FEW_STEP(few_nibbles, OZ_QCODE_E2M1)
+
 /* One row, codes as they stream: the same sums as q_group_1 and tile_1. */
-OZ_Q_INLINE void few_as(const struct oz_qblock *q, enum oz_qcode code, bool groups,
+OZ_Q_INLINE void few_as(const struct oz_qblock *q, enum oz_qcode code, q_step_fn step,
                         const uint8_t *codes)
 {
     struct tables t = tables(q->values);
     const uint8_t *a = q->a;
+    if (q->group > 0) {
+        q_few_groups(q, codes, 32 / STEP(code), step, &t);
+        return;
+    }
     vf lo = q->first ? v_zero() : v_load(q->c);
     vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
-    int64_t group = groups ? q->group : q->k;
-    int64_t g = 0;
-    for (int64_t k = 0; k < q->k; k += group, g++) {
-        vf p0 = groups ? v_zero() : lo;
-        vf p1 = groups ? v_zero() : hi;
-        for (int64_t i = 0; i < group; i += STEP(code), codes += 128, a += 2 * STEP(code)) {
-            __m512i out[8];
-            decode_step(code, &t, codes, out);
-            q_ahead(codes);
-            q_ahead(codes + 64);
-            for (int j = 0; j < STEP(code) / 2; j++) {
-                p0 = vp_dot(p0, vp_set(a + 4 * j), out[2 * j]);
-                p1 = vp_dot(p1, vp_set(a + 4 * j), out[2 * j + 1]);
-            }
-        }
-        if (!groups) {
-            lo = p0;
-            hi = p1;
-            continue;
-        }
-        if (q->a_scales != NULL) {
-            p0 = v_mul(p0, v_set(q->a_scales[g]));
-            p1 = v_mul(p1, v_set(q->a_scales[g]));
-        }
-        vf one = v_set(1);
-        lo = v_fma(p0, q->w_scales != NULL ? v_load(q->w_scales + g * OZ_Q_NR) : one, lo);
-        hi = v_fma(p1, q->w_scales != NULL ? v_load(q->w_scales + g * OZ_Q_NR + OZ_VL) : one, hi);
+    for (int64_t k = 0; k < q->k; k += STEP(code), codes += 128, a += 2 * STEP(code)) {
+        step(&t, codes, a, &lo, &hi);
     }
     v_store(q->c, lo);
     v_store(q->c + OZ_VL, hi);
@@ -214,30 +217,11 @@ OZ_Q_INLINE void few_as(const struct oz_qblock *q, enum oz_qcode code, bool grou
 static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
                     const uint8_t *codes)
 {
-    bool groups = q->group > 0;
     (void)rows;
     switch (code) {
-    case OZ_QCODE_E4M3:
-        if (groups) {
-            few_as(q, OZ_QCODE_E4M3, true, codes);
-        } else {
-            few_as(q, OZ_QCODE_E4M3, false, codes);
-        }
-        break;
-    case OZ_QCODE_S8:
-        if (groups) {
-            few_as(q, OZ_QCODE_S8, true, codes);
-        } else {
-            few_as(q, OZ_QCODE_S8, false, codes);
-        }
-        break;
-    default:
-        if (groups) {
-            few_as(q, OZ_QCODE_E2M1, true, codes);
-        } else {
-            few_as(q, OZ_QCODE_E2M1, false, codes);
-        }
-        break;
+    case OZ_QCODE_E4M3: few_as(q, OZ_QCODE_E4M3, few_e4m3, codes); break;
+    case OZ_QCODE_S8: few_as(q, OZ_QCODE_S8, few_s8, codes); break;
+    default: few_as(q, OZ_QCODE_E2M1, few_nibbles, codes); break;
     }
 }
 

@@ -39,8 +39,7 @@ static inline __attribute__((always_inline)) vf q_value(vf sum)
 /* Eight of K of 16 features to 2 w + 12: two quads. */
 OZ_Q_INLINE void decode_step(const uint8_t *codes, __m512i *low, __m512i *high)
 {
-    const __m512i table = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    const __m512i table = _mm512_broadcast_i32x4(qi_doubled_12());
     const __m512i nibble = _mm512_set1_epi8(15);
     __m512i x = _mm512_loadu_si512(codes);
     *low = _mm512_shuffle_epi8(table, _mm512_and_si512(x, nibble));
@@ -63,36 +62,29 @@ static void decode(const struct oz_qlayout *l, const float *scales, const uint8_
     }
 }
 
+/* Eight of K of one row. */
+OZ_Q_INLINE void few_step(const void *tables, const uint8_t *codes, const uint8_t *a, vf *lo,
+                          vf *hi)
+{
+    __m512i b[4];
+    (void)tables;
+    decode_step(codes, &b[0], &b[2]);
+    decode_step(codes + 64, &b[1], &b[3]);
+    q_ahead(codes);
+    q_ahead(codes + 64);
+    *lo = q_dot(*lo, q_set(a), b[0]);
+    *hi = q_dot(*hi, q_set(a), b[1]);
+    *lo = q_dot(*lo, q_set(a + 4), b[2]);
+    *hi = q_dot(*hi, q_set(a + 4), b[3]);
+}
+
 /* One row, codes as they stream. The same sums as q_group_1. */
 static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
                     const uint8_t *codes)
 {
-    const uint8_t *a = q->a;
-    vf lo = q->first ? v_zero() : v_load(q->c);
-    vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
-    int64_t g = 0;
     (void)rows;
     (void)code;
-    for (int64_t k = 0; k < q->k; k += q->group, g++) {
-        vf p0 = q_begin(q->a_offsets + g);
-        vf p1 = p0;
-        for (int64_t i = 0; i < q->group; i += 8, codes += 128, a += 8) {
-            __m512i b[4];
-            decode_step(codes, &b[0], &b[2]);
-            decode_step(codes + 64, &b[1], &b[3]);
-            q_ahead(codes);
-            q_ahead(codes + 64);
-            p0 = q_dot(p0, q_set(a), b[0]);
-            p1 = q_dot(p1, q_set(a), b[1]);
-            p0 = q_dot(p0, q_set(a + 4), b[2]);
-            p1 = q_dot(p1, q_set(a + 4), b[3]);
-        }
-        vf s = v_set(q->a_scales[g]);
-        lo = v_fma(v_mul(q_value(p0), s), v_load(q->w_scales + g * OZ_Q_NR), lo);
-        hi = v_fma(v_mul(q_value(p1), s), v_load(q->w_scales + g * OZ_Q_NR + OZ_VL), hi);
-    }
-    v_store(q->c, lo);
-    v_store(q->c + OZ_VL, hi);
+    q_few_groups(q, codes, 4, few_step, NULL);
 }
 
 /* Sums of the codes of groups of 16 (32), times -12, of 64 codes. */
@@ -114,23 +106,13 @@ OZ_Q_INLINE void put_offsets(__m512i codes, int64_t group, int64_t count, int32_
 static void bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, int64_t padded,
                   int64_t group, void *dst, float *scales, int32_t *offsets)
 {
-    const __m512i table = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
-    const __m512i order =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
+    const __m512i table = _mm512_broadcast_i32x4(qi_doubled());
+    const __m512i order = _mm512_broadcast_i32x4(qi_word_order());
     const uint8_t *src = (const uint8_t *)x->data + (row * x->stride + k0) / 2;
     uint8_t *to = dst;
     for (int64_t i = 0; i < padded; i += 64) {
-        uint8_t part[32] = {0};
-        int64_t left = n - i < 0 ? 0 : n - i;
-        const uint8_t *from = src + i / 2;
-        if (left < 64) {
-            memcpy(part, from, left > 0 ? (size_t)((left + 1) / 2) : 0);
-            if (left % 2 != 0) {
-                part[left / 2] &= 15U;
-            }
-            from = part;
-        }
+        uint8_t part[32];
+        const uint8_t *from = qi_row_nibbles(src + i / 2, n - i, 64, part);
         __m512i w = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)from));
         w = _mm512_and_si512(_mm512_or_si512(w, _mm512_slli_epi16(w, 4)), _mm512_set1_epi8(15));
         w = _mm512_shuffle_epi8(table, w);

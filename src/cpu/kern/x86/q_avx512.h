@@ -1,50 +1,10 @@
 /*
- * cpu/kern/x86/q_avx512.h: what the kernels of codes share on AVX-512: rows, groups. Beside vec_avx512.h.
+ * cpu/kern/x86/q_avx512.h: what the kernels of codes share on AVX-512: groups. Beside vec_avx512.h.
  */
 #ifndef OZ_CPU_KERN_X86_Q_AVX512_H
 #define OZ_CPU_KERN_X86_Q_AVX512_H
 
 #include "cpu/kern/x86/q_end_vec.h"
-#include "num/float8.h"
-
-/* Asks for codes that will be read soon, where they stream. */
-#define Q_AHEAD 8192
-OZ_Q_INLINE void q_ahead(const uint8_t *codes)
-{
-    _mm_prefetch(codes + Q_AHEAD, _MM_HINT_T1);
-}
-
-/* ---- rows ---- */
-
-/* The scale of a level of a row's activation that spans columns from `col` on. */
-static inline float q_row_scale(const struct oz_act *x, int32_t level, int64_t row, int64_t col)
-{
-    int64_t group = x->spec.scale[level].group_cols;
-    int64_t groups = (x->cols + group - 1) / group;
-    bool by_cols = x->spec.scale[level].layout == OZ_SCALE_COLS;
-    int64_t at = by_cols ? col / group * x->rows + row : row * groups + col / group;
-    const uint8_t *codes = x->scales[level];
-    switch (x->spec.scale[level].dtype) {
-    case OZ_DTYPE_F32: return ((const float *)x->scales[level])[at];
-    case OZ_DTYPE_F8_E8M0: return oz_e8m0_to_f32(codes[at]);
-    default: return oz_e4m3_to_f32(codes[at]);
-    }
-}
-
-/* Scales of the groups of [k0, k0 + padded); zero behind the row's end. */
-static inline void q_row_scales(const struct oz_act *x, int64_t row, int64_t k0, int64_t padded,
-                                int64_t group, float factor, float *scales)
-{
-    bool two = x->spec.scale_count == 2 && x->spec.scale[1].group_cols > 0;
-    for (int64_t k = 0; k < padded; k += group) {
-        float s = 0;
-        if (k0 + k < x->cols) {
-            s = q_row_scale(x, 0, row, k0 + k) * factor;
-            s = two ? s * q_row_scale(x, 1, row, k0 + k) : s;
-        }
-        scales[k / group] = s;
-    }
-}
 
 /* ---- groups ---- */
 
@@ -128,6 +88,64 @@ Q_GROUP_TILE(q_group_4, Q_ROWS_4)
 Q_GROUP_TILE(q_group_5, Q_ROWS_5)
 Q_GROUP_TILE(q_group_6, Q_ROWS_6)
 #define Q_GROUP_MR 6
+
+/* The end of a group of a single row, as Q_SCALE: partial sums to sums. */
+OZ_Q_INLINE void q_add_group(const struct oz_qblock *q, int64_t g, vf plo, vf phi, vf *lo, vf *hi)
+{
+    vf v0 = q_value(plo);
+    vf v1 = q_value(phi);
+    vf one = v_set(1);
+    if (q->a_scales != NULL) {
+        v0 = v_mul(v0, v_set(q->a_scales[g]));
+        v1 = v_mul(v1, v_set(q->a_scales[g]));
+    }
+    *lo = v_fma(v0, q->w_scales != NULL ? v_load(q->w_scales + g * OZ_Q_NR) : one, *lo);
+    *hi = v_fma(v1, q->w_scales != NULL ? v_load(q->w_scales + g * OZ_Q_NR + OZ_VL) : one, *hi);
+}
+
+/* 128 bytes of codes by one row: to the partial sums of features 0 to 15 and 16 to 31. */
+typedef void (*q_step_fn)(const void *tables, const uint8_t *codes, const uint8_t *a, vf *lo,
+                          vf *hi);
+
+#define Q_FEW_BEGIN(i)                                                       \
+    vf p##i = q_begin(q->a_offsets != NULL ? q->a_offsets + g + (i) : NULL); \
+    vf r##i = p##i;
+#define Q_FEW_STEP(i) step(tables, codes + (i)*group_bytes, a + (i)*row_bytes, &p##i, &r##i);
+#define Q_FEW_END(i) q_add_group(q, g + (i), p##i, r##i, &lo, &hi);
+
+/*
+ * One row, codes as they stream, in groups; the same sums as q_group_1. Four groups at once: the products
+ * of one wait for one another, and what a core sees ahead is hardly more than the next.
+ */
+OZ_Q_INLINE void q_few_groups(const struct oz_qblock *q, const uint8_t *codes, int64_t code_bits,
+                              q_step_fn step, const void *tables)
+{
+    const uint8_t *a = q->a;
+    const int64_t groups = q->k / q->group;
+    const int64_t group_bytes = q->group * OZ_Q_NR * code_bits / 8;
+    const int64_t row_bytes = q->group * Q_A_BYTES / Q_KR;
+    const int64_t steps = group_bytes / 128;
+    const int64_t a_step = row_bytes / steps;
+    vf lo = q->first ? v_zero() : v_load(q->c);
+    vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
+    int64_t g = 0;
+    for (; g + 4 <= groups; g += 4, codes += 3 * group_bytes, a += 3 * row_bytes) {
+        Q_ROWS_4(Q_FEW_BEGIN)
+        for (int64_t i = 0; i < steps; i++, codes += 128, a += a_step) {
+            Q_ROWS_4(Q_FEW_STEP)
+        }
+        Q_ROWS_4(Q_FEW_END)
+    }
+    for (; g < groups; g++) {
+        Q_FEW_BEGIN(0)
+        for (int64_t i = 0; i < steps; i++, codes += 128, a += a_step) {
+            Q_FEW_STEP(0)
+        }
+        Q_FEW_END(0)
+    }
+    v_store(q->c, lo);
+    v_store(q->c + OZ_VL, hi);
+}
 
 static void q_run_groups(int64_t rows, const struct oz_qblock *q, const void *b)
 {

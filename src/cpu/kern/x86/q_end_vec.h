@@ -7,8 +7,16 @@
 
 #include "cpu/kern/x86/store_vec.h"
 #include "cpu/qgemm.h"
+#include "num/float8.h"
 
 #define OZ_Q_INLINE static inline __attribute__((always_inline))
+
+/* Asks for codes that will be read soon, where they stream. */
+#define Q_AHEAD 8192
+OZ_Q_INLINE void q_ahead(const uint8_t *codes)
+{
+    _mm_prefetch(codes + Q_AHEAD, _MM_HINT_T1);
+}
 
 /* ---- lanes of integers ---- */
 
@@ -20,9 +28,13 @@ OZ_Q_INLINE qi_i qi_widen(__m128i bytes) /* the first OZ_VL of them */
 {
     return _mm512_cvtepu8_epi32(bytes);
 }
-OZ_Q_INLINE qi_i qi_bytes(const uint8_t *p)
+OZ_Q_INLINE qi_i qi_widen_signed(__m128i bytes)
 {
-    return qi_widen(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm512_cvtepi8_epi32(bytes);
+}
+OZ_Q_INLINE __m128i qi_bytes(const uint8_t *p)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 OZ_Q_INLINE qi_i qi_load(const void *p)
 {
@@ -55,12 +67,6 @@ OZ_Q_INLINE vf qi_book(const float *values, qi_i code)
 {
     return _mm512_permutexvar_ps(code, _mm512_loadu_ps(values));
 }
-/* Half of e2m1's magnitudes by the low three bits of a lane. */
-OZ_Q_INLINE vf qi_e2m1_magnitude(qi_i code)
-{
-    const vf table = _mm512_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6, 0, 0.5F, 1, 1.5F, 2, 3, 4, 6);
-    return _mm512_permutexvar_ps(code, table);
-}
 #else
 #define QI(name) _mm256_##name
 #define QI_N(n) (n)
@@ -69,9 +75,13 @@ OZ_Q_INLINE qi_i qi_widen(__m128i bytes)
 {
     return _mm256_cvtepu8_epi32(bytes);
 }
-OZ_Q_INLINE qi_i qi_bytes(const uint8_t *p)
+OZ_Q_INLINE qi_i qi_widen_signed(__m128i bytes)
 {
-    return qi_widen(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return _mm256_cvtepi8_epi32(bytes);
+}
+OZ_Q_INLINE __m128i qi_bytes(const uint8_t *p)
+{
+    return _mm_loadl_epi64((const __m128i *)(const void *)p);
 }
 OZ_Q_INLINE qi_i qi_load(const void *p)
 {
@@ -105,6 +115,7 @@ OZ_Q_INLINE vf qi_book(const float *values, qi_i code)
     vf high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values + 8), code);
     return _mm256_blendv_ps(low, high, qi_cast(_mm256_slli_epi32(code, 28)));
 }
+/* e2m1's magnitudes by the low three bits of a lane. */
 OZ_Q_INLINE vf qi_e2m1_magnitude(qi_i code)
 {
     const vf table = _mm256_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6);
@@ -112,28 +123,26 @@ OZ_Q_INLINE vf qi_e2m1_magnitude(qi_i code)
 }
 #endif
 
-/* A code in the low bits of each lane; what is above does not count. */
+/* A code of e4m3 in each lane, sign-extended; NaN codes give +-480. Denormal numbers come out of the product. */
+OZ_Q_INLINE vf qi_e4m3_number(qi_i x)
+{
+    return v_mul(qi_cast(qi_and(QI(slli_epi32)(x, 20), 0x87F00000U)), v_set(0x1p120F));
+}
+/* The same of all codes. */
 OZ_Q_INLINE vf qi_e4m3(qi_i x)
 {
-    qi_i rest = qi_and(x, 0x7F);
-    vf value =
-        v_mul(qi_cast(QI(slli_epi32)(rest, 20)), v_set(0x1p120F)); /* makes denormals right */
-    value = qi_nan(value, rest);
-    qi_i sign = QI(slli_epi32)(qi_and(x, 0x80), 24);
-#if OZ_VL == 16
-    return qi_cast(qi_or(_mm512_castps_si512(value), sign));
-#else
-    return qi_cast(qi_or(_mm256_castps_si256(value), sign));
-#endif
+    return qi_nan(qi_e4m3_number(x), qi_and(x, 0x7F));
 }
+/* A code of e2m1 in the low bits of each lane; what is above does not count. */
 OZ_Q_INLINE vf qi_e2m1(qi_i x)
 {
-    vf value = qi_e2m1_magnitude(qi_and(x, 7));
-    qi_i sign = QI(slli_epi32)(qi_and(x, 8), 28);
 #if OZ_VL == 16
-    return qi_cast(qi_or(_mm512_castps_si512(value), sign));
+    static const float values[16] = {0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
+                                     -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+    return qi_book(values, x);
 #else
-    return qi_cast(qi_or(_mm256_castps_si256(value), sign));
+    qi_i sign = qi_and(_mm256_slli_epi32(x, 28), 0x80000000U);
+    return qi_cast(qi_or(_mm256_castps_si256(qi_e2m1_magnitude(x)), sign));
 #endif
 }
 
@@ -160,23 +169,71 @@ OZ_Q_INLINE vf qi_e8m0(qi_i x)
 
 #define Q_DUAL 512
 
+/* Is there NaN among `count` codes of e4m3 (a multiple of 32); or what is no power of two among such of
+ * e8m0: 0, a denormal number, and 255, NaN? */
+OZ_Q_INLINE bool qi_any_nan(const uint8_t *codes, int64_t count)
+{
+    __m256i any = _mm256_setzero_si256();
+    for (int64_t i = 0; i < count; i += 32) {
+        __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i));
+        x = _mm256_and_si256(x, _mm256_set1_epi8(0x7F));
+        any = _mm256_or_si256(any, _mm256_cmpeq_epi8(x, _mm256_set1_epi8(0x7F)));
+    }
+    return !_mm256_testz_si256(any, any);
+}
+OZ_Q_INLINE bool qi_any_odd(const uint8_t *codes) /* of 32 */
+{
+    __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)codes);
+    __m256i y = _mm256_add_epi8(x, _mm256_set1_epi8(1)); /* 255 and 0 become 0 and 1 */
+    __m256i odd = _mm256_cmpeq_epi8(_mm256_min_epu8(y, _mm256_set1_epi8(1)), y);
+    return !_mm256_testz_si256(odd, odd);
+}
+
+/* The scales of a group, of each feature. They take a good part of what 4-bit codes take, so they are
+ * converted without regard to what is rare where it is not there. */
+OZ_Q_INLINE void qe_e8m0(const uint8_t *codes, float *dst)
+{
+    bool odd = qi_any_odd(codes);
+    for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
+        qi_i x = qi_widen(qi_bytes(codes + f));
+        v_store(dst + f, odd ? qi_e8m0(x) : qi_cast(QI(slli_epi32)(x, 23)));
+    }
+}
+OZ_Q_INLINE void qe_e4m3(const uint8_t *codes, float *dst)
+{
+    bool nan = qi_any_nan(codes, OZ_Q_NR);
+    for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
+        qi_i x = qi_widen_signed(qi_bytes(codes + f));
+        v_store(dst + f, nan ? qi_e4m3(x) : qi_e4m3_number(x));
+    }
+}
+
 static void qe_scales(const struct oz_qlayout *l, const uint8_t *panel, int64_t first,
                       int64_t count, float *dst)
 {
     const float *f32 = (const float *)(const void *)(panel + l->scales);
     const float *second = (const float *)(const void *)(panel + l->scales2);
     const uint8_t *codes = panel + l->scales + first * OZ_Q_NR;
-    for (int64_t g = 0; g < count; g++, dst += OZ_Q_NR) {
+    if (l->shared_scale) {
+        for (int64_t i = 0; i < count * OZ_Q_NR; i += OZ_VL) {
+            v_store(dst + i, v_set(f32[first + i / OZ_Q_NR]));
+        }
+    } else if (l->scale == OZ_DTYPE_F32) {
+        memcpy(dst, f32 + first * OZ_Q_NR, (size_t)(count * OZ_Q_NR) * sizeof *dst);
+    } else if (l->scale == OZ_DTYPE_F8_E8M0) {
+        for (int64_t i = 0; i < count * OZ_Q_NR; i += OZ_Q_NR) {
+            qe_e8m0(codes + i, dst + i);
+        }
+    } else {
+        for (int64_t i = 0; i < count * OZ_Q_NR; i += OZ_Q_NR) {
+            qe_e4m3(codes + i, dst + i);
+        }
+    }
+    for (int64_t g = 0; l->dual && g < count; g++) {
+        const float *by = second + (first + g) * l->group / Q_DUAL * OZ_Q_NR;
         for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
-            int64_t at = g * OZ_Q_NR + f;
-            vf x = l->shared_scale                ? v_set(f32[first + g])
-                   : l->scale == OZ_DTYPE_F32     ? v_load(f32 + first * OZ_Q_NR + at)
-                   : l->scale == OZ_DTYPE_F8_E8M0 ? qi_e8m0(qi_bytes(codes + at))
-                                                  : qi_e4m3(qi_bytes(codes + at));
-            if (l->dual) {
-                x = v_mul(x, v_load(second + (first + g) * l->group / Q_DUAL * OZ_Q_NR + f));
-            }
-            v_store(dst + f, x);
+            float *to = dst + g * OZ_Q_NR + f;
+            v_store(to, v_mul(v_load(to), v_load(by + f)));
         }
     }
 }
@@ -235,6 +292,71 @@ static inline void qe_finish_u8(int64_t rows, const float *row_scales, const flo
                                 const int32_t *col_sums, float *c)
 {
     qe_finish_as(rows, row_scales, col_scales, true, col_sums, c);
+}
+
+/* ---- rows ---- */
+
+/* The scale of a level of a row's activation that spans columns from `col` on. */
+static inline float q_row_scale(const struct oz_act *x, int32_t level, int64_t row, int64_t col)
+{
+    int64_t group = x->spec.scale[level].group_cols;
+    int64_t groups = (x->cols + group - 1) / group;
+    bool by_cols = x->spec.scale[level].layout == OZ_SCALE_COLS;
+    int64_t at = by_cols ? col / group * x->rows + row : row * groups + col / group;
+    const uint8_t *codes = x->scales[level];
+    switch (x->spec.scale[level].dtype) {
+    case OZ_DTYPE_F32: return ((const float *)x->scales[level])[at];
+    case OZ_DTYPE_F8_E8M0: return oz_e8m0_to_f32(codes[at]);
+    default: return oz_e4m3_to_f32(codes[at]);
+    }
+}
+
+/* Scales of the groups of [k0, k0 + padded); zero behind the row's end. */
+static inline void q_row_scales(const struct oz_act *x, int64_t row, int64_t k0, int64_t padded,
+                                int64_t group, float factor, float *scales)
+{
+    bool two = x->spec.scale_count == 2 && x->spec.scale[1].group_cols > 0;
+    for (int64_t k = 0; k < padded; k += group) {
+        float s = 0;
+        if (k0 + k < x->cols) {
+            s = q_row_scale(x, 0, row, k0 + k) * factor;
+            s = two ? s * q_row_scale(x, 1, row, k0 + k) : s;
+        }
+        scales[k / group] = s;
+    }
+}
+
+/* ---- e2m1 as integers ---- */
+
+/* By code: twice the value; the same and 12, unsigned; and of eight of K the order in which nibbles of
+ * a packed word come out. */
+OZ_Q_INLINE __m128i qi_doubled(void)
+{
+    return _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+}
+OZ_Q_INLINE __m128i qi_doubled_12(void)
+{
+    return _mm_add_epi8(qi_doubled(), _mm_set1_epi8(12));
+}
+OZ_Q_INLINE __m128i qi_word_order(void)
+{
+    return _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+}
+
+/* Codes of a row of which `left` are there, as `count`, with zeros behind: where they lie, or copied to
+ * part [count / 2]. */
+OZ_Q_INLINE const uint8_t *qi_row_nibbles(const uint8_t *from, int64_t left, int64_t count,
+                                          uint8_t *part)
+{
+    if (left >= count) {
+        return from;
+    }
+    memset(part, 0, (size_t)count / 2);
+    if (left > 0) {
+        memcpy(part, from, (size_t)(left + 1) / 2);
+        part[left / 2] &= left % 2 != 0 ? 15U : 0;
+    }
+    return part;
 }
 
 /* ---- list entries ---- */

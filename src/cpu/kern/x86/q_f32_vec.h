@@ -51,8 +51,11 @@ TILE_INLINE void qf_step(enum oz_qcode code, const float *book, const uint8_t *c
 }
 
 /* Two of K, in the order of pairs (cpu/qgemm.h): sixteen features of one of them are a transpose away. */
-TILE_INLINE void qf_pairs(const uint8_t *codes, float *block, int64_t k_all, int64_t k,
-                          const float *scales)
+struct qf_columns {
+    __m128i of[2][2]; /* [k][features 0 to 15, 16 to 31] */
+};
+
+TILE_INLINE struct qf_columns qf_pairs_apart(const uint8_t *codes)
 {
     const __m128i apart = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
     __m128i s[4];
@@ -64,13 +67,26 @@ TILE_INLINE void qf_pairs(const uint8_t *codes, float *block, int64_t k_all, int
     __m128i t1 = _mm_unpackhi_epi32(s[0], s[1]);
     __m128i t2 = _mm_unpacklo_epi32(s[2], s[3]);
     __m128i t3 = _mm_unpackhi_epi32(s[2], s[3]);
-    const __m128i columns[2][2] = {{_mm_unpacklo_epi64(t0, t2), _mm_unpacklo_epi64(t1, t3)},
-                                   {_mm_unpackhi_epi64(t0, t2), _mm_unpackhi_epi64(t1, t3)}};
+    return (struct qf_columns){{{_mm_unpacklo_epi64(t0, t2), _mm_unpacklo_epi64(t1, t3)},
+                                {_mm_unpackhi_epi64(t0, t2), _mm_unpackhi_epi64(t1, t3)}}};
+}
+
+/* Features from f on, a multiple of the lanes, of one of K. nan: may there be such codes? */
+TILE_INLINE vf qf_pair_values(const struct qf_columns *columns, int64_t k, int64_t f, bool nan)
+{
+    __m128i c = columns->of[k][f / 16];
+    qi_i x = qi_widen_signed(f % 16 != 0 ? _mm_srli_si128(c, 8) : c);
+    return nan ? qi_e4m3(x) : qi_e4m3_number(x);
+}
+
+TILE_INLINE void qf_pairs(const uint8_t *codes, float *block, int64_t k_all, int64_t k,
+                          const float *scales)
+{
+    struct qf_columns columns = qf_pairs_apart(codes);
+    bool nan = qi_any_nan(codes, 64);
     for (int i = 0; i < 2; i++) {
         for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
-            __m128i c = columns[i][f / 16];
-            c = f % 16 != 0 ? _mm_srli_si128(c, 8) : c;
-            qf_put(block, k_all, k + i, f, qi_e4m3(qi_widen(c)), scales);
+            qf_put(block, k_all, k + i, f, qf_pair_values(&columns, i, f, nan), scales);
         }
     }
 }
@@ -102,6 +118,105 @@ static void qf_run(int64_t rows, const struct oz_qblock *q, const void *b)
     }
 }
 
+/* ---- one row ---- */
+
+/* sum + a (value scale), as the tile adds decoded values. */
+TILE_INLINE vf qf_add(vf sum, const float *a, vf value, vf scale, bool scaled)
+{
+    return v_fma_at(a, scaled ? v_mul(value, scale) : value, sum);
+}
+
+/* One step of K of a vector of features: eight nibbles, four bytes. */
+TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t *codes,
+                            const float *a, vf sum, vf scale, bool scaled)
+{
+    qi_i x = qi_load(codes);
+    for (int i = 0; i < 4; i++) {
+        if (code == OZ_QCODE_S8) {
+            vf v = qi_int(QI(srai_epi32)(QI(slli_epi32)(x, QI_N(24 - 8 * i)), 24));
+            sum = qf_add(sum, a + i, v, scale, scaled);
+        } else {
+            qi_i even = QI(srli_epi32)(x, QI_N(4 * i));
+            qi_i odd = QI(srli_epi32)(x, QI_N(16 + 4 * i));
+            bool table = code == OZ_QCODE_NF4;
+            sum =
+                qf_add(sum, a + 2 * i, table ? qi_book(book, even) : qi_e2m1(even), scale, scaled);
+            sum = qf_add(sum, a + 2 * i + 1, table ? qi_book(book, odd) : qi_e2m1(odd), scale,
+                         scaled);
+        }
+    }
+    return sum;
+}
+
+#if OZ_VL == 16
+#define QF_EACH(X) X(0) X(1)
+#else
+#define QF_EACH(X) X(0) X(1) X(2) X(3)
+#endif
+#define QF_BEGIN(v) vf sum##v = q->first ? v_zero() : v_load(q->c + (v)*OZ_VL);
+#define QF_SCALE(v) vf s##v = scaled ? v_load(scales + (v)*OZ_VL) : v_set(1);
+#define QF_WORDS(v) \
+    sum##v = qf_few_words(code, book, codes + 4 * (v)*OZ_VL, a, sum##v, s##v, scaled);
+#define QF_PAIRS_AS(v, nan)                                                                \
+    sum##v = qf_add(sum##v, a, qf_pair_values(&columns, 0, (v)*OZ_VL, nan), s##v, scaled); \
+    sum##v = qf_add(sum##v, a + 1, qf_pair_values(&columns, 1, (v)*OZ_VL, nan), s##v, scaled);
+#define QF_PAIRS(v) QF_PAIRS_AS(v, false)
+#define QF_PAIRS_NAN(v) QF_PAIRS_AS(v, true)
+#define QF_END(v) v_store(q->c + (v)*OZ_VL, sum##v);
+
+/* Codes as they stream, decoded in registers: the same sums as the tile's. */
+TILE_INLINE void qf_few_as(const struct oz_qblock *q, enum oz_qcode code, bool scaled,
+                           const uint8_t *codes)
+{
+    const float *a = q->a;
+    const float *book = q->values != NULL ? q->values->f32 : NULL;
+    const float *scales = q->w_scales;
+    const int64_t step = code == OZ_QCODE_E4M3 ? 2 : code == OZ_QCODE_S8 ? 4 : 8;
+    const int64_t bytes = code == OZ_QCODE_E4M3 ? 64 : 128;
+    const int64_t group = scaled ? q->w_group : q->k;
+    QF_EACH(QF_BEGIN)
+    for (int64_t k = 0; k < q->k; k += group, scales += OZ_Q_NR) {
+        QF_EACH(QF_SCALE)
+        for (int64_t i = 0; i < group; i += step, codes += bytes, a += step) {
+            q_ahead(codes);
+            if (code == OZ_QCODE_E4M3) {
+                struct qf_columns columns = qf_pairs_apart(codes);
+                if (qi_any_nan(codes, bytes)) {
+                    QF_EACH(QF_PAIRS_NAN)
+                } else {
+                    QF_EACH(QF_PAIRS)
+                }
+            } else {
+                q_ahead(codes + 64);
+                QF_EACH(QF_WORDS)
+            }
+        }
+    }
+    QF_EACH(QF_END)
+}
+
+TILE_INLINE void qf_few_scaled(const struct oz_qblock *q, enum oz_qcode code, const uint8_t *codes)
+{
+    if (q->w_scales != NULL) {
+        qf_few_as(q, code, true, codes);
+    } else {
+        qf_few_as(q, code, false, codes);
+    }
+}
+
+static void qf_run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
+                       const uint8_t *codes)
+{
+    (void)rows;
+    switch (code) {
+    case OZ_QCODE_E4M3: qf_few_scaled(q, OZ_QCODE_E4M3, codes); break;
+    case OZ_QCODE_S8: qf_few_scaled(q, OZ_QCODE_S8, codes); break;
+    case OZ_QCODE_E2M1: qf_few_scaled(q, OZ_QCODE_E2M1, codes); break;
+    case OZ_QCODE_NF4:
+    case OZ_QCODE_FP4: qf_few_as(q, OZ_QCODE_NF4, true, codes); break;
+    }
+}
+
 static void qf_bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, int64_t padded,
                      int64_t group, void *dst, float *scales, int32_t *offsets)
 {
@@ -117,8 +232,8 @@ static void qf_bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n,
     {                                                                                           \
         .mr = TILE_MR, .k_block = (block_), .row_block = 192, .rows = OZ_QROWS_F32,             \
         .step_bytes = 4 * OZ_Q_NR * (int32_t)sizeof(float), .books = true, .decode = qf_decode, \
-        .run = qf_run, .bring = qf_bring, .scales = qe_scales, .finish = qe_finish,             \
-        .store = v_store_tile,                                                                  \
+        .run = qf_run, .few = 1, .run_few = qf_run_few, .bring = qf_bring, .scales = qe_scales, \
+        .finish = qe_finish, .store = v_store_tile,                                             \
     }
 
 #endif
