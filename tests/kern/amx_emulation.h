@@ -98,9 +98,28 @@ static inline void emu_dp_bf16(int c, int a, int b)
     }
 }
 
+/* TDPBSSD: products of s8, four of K at a time, in sums of 32 bits that wrap. */
+static inline void emu_dp_s8(int c, int a, int b)
+{
+    assert(emu.ready);
+    for (int r = 0; r < EMU_ROWS; r++) {
+        for (int col = 0; col < EMU_BYTES / 4; col++) {
+            uint32_t sum;
+            memcpy(&sum, emu.tile[c][r] + 4 * col, sizeof sum);
+            for (int k = 0; k < EMU_BYTES; k++) {
+                int32_t product =
+                    (int8_t)emu.tile[a][r][k] * (int8_t)emu.tile[b][k / 4][4 * col + k % 4];
+                sum += (uint32_t)product;
+            }
+            memcpy(emu.tile[c][r] + 4 * col, &sum, sizeof sum);
+        }
+    }
+}
+
 #define AMX_ZERO(t) emu_zero(t)
 #define AMX_LOAD(t, from, stride_bytes) emu_load(t, from, stride_bytes)
 #define AMX_STORE(t, to, stride_bytes) emu_store(t, to, stride_bytes)
 #define AMX_DP_BF16(c, a, b) emu_dp_bf16(c, a, b)
+#define AMX_DP_S8(c, a, b) emu_dp_s8(c, a, b)
 
 #endif

@@ -7,7 +7,28 @@
 
 #include "cpu/kern/x86/linear_entry.h"
 #include "cpu/kern/x86/store_vec.h"
+#include "cpu/kern/x86/strip_amx.h"
 #include "cpu/kern/x86/tile_amx.h"
+
+static const struct oz_tile_kernel tiles = {
+    .tuning = {.row_block = 512,
+               .col_block = 512,
+               .steps = 8,
+               .panels = 2,
+               .whole_bytes = 1 << 20,
+               .stream_bytes = 8 << 10,
+               .stream_rows = 64,
+               .ask_sums = true,
+               .ask_rows = true,
+               .pack_bytes = 32 << 20,
+               .least_work = 64000000,
+               .least_weights = 1 << 20},
+    .k_step = TILE_DEPTH,
+    .element = 2,
+    .run = strip_run_bf16,
+    .begin = amx_begin,
+    .end = amx_end,
+};
 
 static const struct oz_gemm_kernel micro = {
     .mr = TILE_MR,
@@ -23,6 +44,7 @@ static const struct oz_gemm_kernel micro = {
     .convert = v_to_bf16_row,
     .begin = amx_begin,
     .end = amx_end,
+    .tiles = &tiles,
 };
 
 OZ_LINEAR_ENTRY(oz_kernel_linear_bf16__amx, "oz_linear_bf16_bf16_f32__amx_32x32", OZ_TIER_AMX,
