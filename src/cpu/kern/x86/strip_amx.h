@@ -165,7 +165,7 @@ STRIP_INLINE void strip_groups(const struct oz_tile_call *q, bool both)
     }
 }
 
-static void strip_run_bf16(const struct oz_tile_call *q)
+static inline void strip_run_bf16(const struct oz_tile_call *q)
 {
     bool both = q->rows > OZ_TILE_SIDE;
     if (q->group_steps > 0) {
@@ -178,6 +178,16 @@ static void strip_run_bf16(const struct oz_tile_call *q)
         strip_plain(q, true, false);
     } else {
         strip_plain(q, false, false);
+    }
+}
+
+/* Without groups. */
+static inline void strip_run_s8(const struct oz_tile_call *q)
+{
+    if (q->rows > OZ_TILE_SIDE) {
+        strip_plain(q, true, true);
+    } else {
+        strip_plain(q, false, true);
     }
 }
 
