@@ -119,6 +119,7 @@ int kern_teardown(void **state)
     X(oz_kernel_conv_bf16__amx_emulated)          \
     X(oz_kernel_linear_s8__amx_emulated)          \
     X(oz_kernel_linear_codes__amx_emulated)       \
+    X(oz_kernel_linear_s8__avxvnni_emulated)      \
     X(oz_kernel_attention_bf16__amx_emulated)
 #define DECLARE(name) extern const struct oz_cpu_kernel name;
 #define ADDRESS(name) &name,
@@ -178,15 +179,18 @@ static bool emulates(void)
 
 int kern_setup_panels(void **state)
 {
+    const char *tier = *state;
     int count = 0;
     int status = kern_setup(state);
     for (const struct oz_cpu_kernel *const *k = emulated; emulates() && *k != NULL; k++) {
-        if ((*k)->q != NULL && count + 1 < PANEL_KERNELS) {
+        if ((*k)->q != NULL && strcmp(tier, oz_tier_name((*k)->tier)) == 0 &&
+            count + 1 < PANEL_KERNELS) {
             print_message("%s, emulated\n", (*k)->name);
             install(*k);
             panel_plans[count++] = (struct oz_param_plan){.kernel = *k, .panels = true};
         }
     }
+    panel_plans[count].kernel = NULL;
     return status;
 }
 

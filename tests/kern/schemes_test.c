@@ -684,10 +684,13 @@ int main(void)
         KERN_TEST(experts),
         KERN_TEST(plans),
         KERN_TEST(schemes_to_formats),
-        KERN_TEST_PANELS(linear_is_the_sum),
-        KERN_TEST_PANELS(int8_is_exact),
-        KERN_TEST_PANELS(rows_are_independent),
-        KERN_TEST_PANELS(blocks_do_not_matter),
+        KERN_TEST_PANELS(linear_is_the_sum, "amx"),
+        KERN_TEST_PANELS(int8_is_exact, "amx"),
+        KERN_TEST_PANELS(rows_are_independent, "amx"),
+        KERN_TEST_PANELS(blocks_do_not_matter, "amx"),
+        KERN_TEST_PANELS(linear_is_the_sum, "avxvnni"),
+        KERN_TEST_PANELS(int8_is_exact, "avxvnni"),
+        KERN_TEST_PANELS(rows_are_independent, "avxvnni"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
