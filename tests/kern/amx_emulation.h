@@ -133,6 +133,7 @@ static inline void emu_dp_s8(int c, int a, int b)
 
 #define AMX_ZERO(t) emu_zero(t)
 #define AMX_LOAD(t, from, stride_bytes) emu_load(t, from, stride_bytes)
+#define AMX_LOAD_ONCE(t, from, stride_bytes) emu_load(t, from, stride_bytes)
 #define AMX_STORE(t, to, stride_bytes) emu_store(t, to, stride_bytes)
 #define AMX_DP_BF16(c, a, b) emu_dp_bf16(c, a, b)
 #define AMX_DP_S8(c, a, b) emu_dp_s8(c, a, b)

@@ -17,12 +17,12 @@
 #define STRIP_DOWN (OZ_TILE_SIDE * OZ_TILE_STRIP) /* sums of half a strip */
 #define STRIP_ROWS_ASKED (2 * OZ_TILE_STRIP)      /* lines of the sums of a strip */
 
-/* Products of a step: tiles 0 and 1 sum rows 0 to 15, 2 and 3 rows 16 to 31; rows are in 4 and 5, the
+/* Products of a step, the panel from the first cache, the rows from the second past it: tiles 0 and 1 sum rows 0 to 15, 2 and 3 rows 16 to 31; rows are in 4 and 5, the
  * panel in 6 and 7. */
 STRIP_INLINE void strip_step(const uint8_t *a, const uint8_t *b, bool both, bool s8)
 {
     AMX_LOAD(6, b, STRIP_LD);
-    AMX_LOAD(4, a, STRIP_LINE);
+    AMX_LOAD_ONCE(4, a, STRIP_LINE);
     AMX_LOAD(7, b + STRIP_LINE, STRIP_LD);
     if (s8) {
         AMX_DP_S8(0, 4, 6);
@@ -34,7 +34,7 @@ STRIP_INLINE void strip_step(const uint8_t *a, const uint8_t *b, bool both, bool
     if (!both) {
         return;
     }
-    AMX_LOAD(5, a + OZ_TILE_BYTES, STRIP_LINE);
+    AMX_LOAD_ONCE(5, a + OZ_TILE_BYTES, STRIP_LINE);
     if (s8) {
         AMX_DP_S8(2, 5, 6);
         AMX_DP_S8(3, 5, 7);
