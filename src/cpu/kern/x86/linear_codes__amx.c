@@ -39,12 +39,16 @@ struct tables {
     u16s small; /* of e4m3: m 2^-9 */
 };
 
-static void fill_tables(struct tables *t)
+/* Of this thread, filled before each task: from the formats' own definition. */
+static _Thread_local struct tables thread_tables;
+
+static void begin(void)
 {
     for (unsigned i = 0; i < 32; i++) {
-        t->e2m1[i] = oz_f32_to_bf16(oz_e2m1_to_f32((uint8_t)(i & 15U)));
-        t->small[i] = oz_f32_to_bf16(oz_e4m3_to_f32((uint8_t)(i & 7U)));
+        thread_tables.e2m1[i] = oz_f32_to_bf16(oz_e2m1_to_f32((uint8_t)(i & 15U)));
+        thread_tables.small[i] = oz_f32_to_bf16(oz_e4m3_to_f32((uint8_t)(i & 7U)));
     }
+    amx_begin();
 }
 
 /* table[index % 32] in each lane. */
@@ -185,14 +189,13 @@ static void group_scales(const struct oz_qlayout *l, const uint8_t *panel, int64
 static const uint8_t *block(const struct oz_qlayout *l, const uint8_t *panel, int64_t k0,
                             int64_t count, int64_t group, uint8_t *room, float *scales)
 {
-    struct tables t;
+    const struct tables t = thread_tables;
     struct oz_qlayout first = *l; /* without a second level */
     _Alignas(64) float factors[OZ_Q_NR];
     int64_t n = l->depth - k0 < count ? l->depth - k0 : count;
     bool folded = l->group > 0 && l->scale != OZ_DTYPE_F32;
     int64_t some = folded ? l->group : n;
     first.dual = false;
-    fill_tables(&t);
     for (int64_t k = 0; k < n; k += some) {
         if (folded) {
             qe_scales(&first, panel, (k0 + k) / some, 1, factors);
@@ -280,7 +283,7 @@ static const struct oz_tile_kernel tiles = {
     .k_step = BF16_STEP,
     .element = 2,
     .run = strip_run_bf16,
-    .begin = amx_begin,
+    .begin = begin,
     .end = amx_end,
 };
 
