@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/pool.h"
+#include "cpu/kern/ref/ref.h"
 #include "cpu/kernel.h"
 
 #define ALIGN 64
@@ -14,19 +15,9 @@
 #define ALONE_BYTES (32 << 10) /* rows that are not worth waking threads to bring */
 #define FINISH_ROWS 8          /* written together */
 
-static int64_t min64(int64_t a, int64_t b)
+static int64_t ceil_div(int64_t count, int64_t each)
 {
-    return a < b ? a : b;
-}
-
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
+    return count / each + (count % each != 0);
 }
 
 static int64_t round_up(int64_t a, int64_t b)
@@ -61,14 +52,14 @@ static void cut(const struct oz_tiles *p, int64_t threads, struct layout *l)
     const struct oz_tile_tuning *t = &p->kernel->tuning;
     int64_t wanted = threads > 1 ? threads * TASKS_PER_THREAD : 1;
     int64_t rows = t->row_block;
-    int64_t group = max64(1, min64(t->col_block / OZ_TILE_STRIP / p->weights, l->panels));
+    int64_t group = oz_ref_max(1, oz_ref_min(t->col_block / OZ_TILE_STRIP / p->weights, l->panels));
     for (;;) {
         int64_t row_tasks = ceil_div(l->chunk_rows, rows);
         if (row_tasks * ceil_div(l->panels, group) >= wanted) {
             break;
         }
         if (group > LEAST_PANELS) {
-            group = max64(LEAST_PANELS, group / 2);
+            group = oz_ref_max(LEAST_PANELS, group / 2);
         } else if (rows / 2 >= LEAST_ROWS) {
             rows = round_up(rows / 2, OZ_TILE_STRIP);
         } else if (group > 1) {
@@ -88,11 +79,12 @@ static struct layout lay_out(const struct oz_tiles *p, int64_t threads)
     struct layout l = {.panels = ceil_div(p->n, OZ_TILE_STRIP),
                        .depth = round_up(p->k, k->k_step),
                        .row_tiles = p->m <= OZ_TILE_SIDE ? 1 : 2};
-    int64_t unit = p->group > 0 ? max64(p->group, k->k_step) : k->k_step;
+    int64_t unit = p->group > 0 ? oz_ref_max(p->group, k->k_step) : k->k_step;
     int64_t row_bytes = l.depth * k->element;
-    l.k_block = min64(round_up((int64_t)t->steps * k->k_step, unit), l.depth);
-    l.chunk_rows = max64(t->row_block, t->pack_bytes / row_bytes / t->row_block * t->row_block);
-    l.chunk_rows = min64(l.chunk_rows, max64(p->m, 1));
+    l.k_block = oz_ref_min(round_up((int64_t)t->steps * k->k_step, unit), l.depth);
+    l.chunk_rows =
+        oz_ref_max(t->row_block, t->pack_bytes / row_bytes / t->row_block * t->row_block);
+    l.chunk_rows = oz_ref_min(l.chunk_rows, oz_ref_max(p->m, 1));
     l.scale_ld = p->group > 0 ? ceil_div(l.depth, p->group) : 0;
     cut(p, threads, &l);
     l.whole = l.task_rows * row_bytes <= t->whole_bytes || l.k_block >= l.depth;
@@ -148,7 +140,7 @@ static uint8_t *tiles_at(const struct job *job, int64_t k0, int64_t strip)
     const struct layout *l = &job->l;
     int64_t k_step = job->p->kernel->k_step;
     int64_t strips = ceil_div(job->rows, OZ_TILE_STRIP);
-    int64_t steps = min64(l->k_block, l->depth - k0) / k_step;
+    int64_t steps = oz_ref_min(l->k_block, l->depth - k0) / k_step;
     return job->scratch + l->rows +
            (size_t)((strips * (k0 / k_step) + strip * steps) * l->row_tiles) * OZ_TILE_BYTES;
 }
@@ -164,10 +156,10 @@ static void bring_tile(const struct job *job, int64_t tile, uint8_t *room)
     const struct oz_tiles *p = job->p;
     const struct layout *l = &job->l;
     int64_t row0 = tile * OZ_TILE_SIDE;
-    int64_t rows = max64(0, min64(job->rows - row0, OZ_TILE_SIDE));
+    int64_t rows = oz_ref_max(0, oz_ref_min(job->rows - row0, OZ_TILE_SIDE));
     uint8_t *stage = room + l->stage;
     for (int64_t k0 = 0; k0 < l->depth; k0 += l->k_block) {
-        int64_t count = min64(l->k_block, l->depth - k0);
+        int64_t count = oz_ref_min(l->k_block, l->depth - k0);
         int64_t stride = count * p->kernel->element;
         float *scales = p->row_scales ? row_scales_at(job, row0) + k0 / p->group : NULL;
         if (rows > 0) {
@@ -228,8 +220,8 @@ static struct item item_at(const struct job *job, const struct task *t, int64_t 
     struct item it = {.panel = t->first + place * panels,
                       .k0 = block * l->k_block,
                       .weight = (int32_t)(l->whole ? i / blocks % weights : i % weights)};
-    it.panels = min64(panels, t->last - it.panel);
-    it.count = min64(l->k_block, l->depth - it.k0);
+    it.panels = oz_ref_min(panels, t->last - it.panel);
+    it.count = oz_ref_min(l->k_block, l->depth - it.k0);
     return it;
 }
 
@@ -269,7 +261,7 @@ static struct oz_tile_ask share_rows(const struct job *job, const struct task *t
         return (struct oz_tile_ask){.from = NULL};
     }
     int64_t steps = it->count / job->p->kernel->k_step;
-    int64_t bytes = min64(l->k_block, l->depth - k0) * t->rows * job->p->kernel->element;
+    int64_t bytes = oz_ref_min(l->k_block, l->depth - k0) * t->rows * job->p->kernel->element;
     int64_t places = ceil_div(t->last - t->first, job->p->kernel->tuning.panels);
     int64_t place = (it->panel - t->first) / job->p->kernel->tuning.panels;
     int64_t each = ceil_div(bytes / LINE_BYTES, places * calls * steps);
@@ -308,7 +300,7 @@ static void multiply(const struct job *job, const struct task *t, const struct i
         int64_t row = call / it->panels * OZ_TILE_STRIP;
         int64_t q = call % it->panels;
         float *sums = sums_at(job, t, it->weight, it->panel + q);
-        c.rows = min64(OZ_TILE_STRIP, t->rows - row);
+        c.rows = oz_ref_min(OZ_TILE_STRIP, t->rows - row);
         c.a = tiles_at(job, it->k0, (t->row + row) / OZ_TILE_STRIP);
         c.b = blocks[q];
         c.c = sums + row * OZ_TILE_STRIP;
@@ -339,8 +331,8 @@ static void finish(const struct job *job, const struct task *t, int64_t first, i
         for (int64_t panel = first; panel < last; panel++) {
             float *y = sums_at(job, t, 0, panel) + row * OZ_TILE_STRIP;
             float *up = p->weights > 1 ? sums_at(job, t, 1, panel) + row * OZ_TILE_STRIP : NULL;
-            p->finish(p->ctx, job->row0 + t->row + row, min64(FINISH_ROWS, t->rows - row), panel, y,
-                      up);
+            p->finish(p->ctx, job->row0 + t->row + row, oz_ref_min(FINISH_ROWS, t->rows - row),
+                      panel, y, up);
         }
     }
 }
@@ -373,8 +365,8 @@ static void run_tasks(void *ctx, int64_t begin, int64_t end, int32_t thread)
         struct task t = {.row = i % row_tasks * l->task_rows,
                          .first = i / row_tasks * l->group,
                          .room = room_of(job, thread)};
-        t.rows = min64(job->rows - t.row, l->task_rows);
-        t.last = min64(t.first + l->group, l->panels);
+        t.rows = oz_ref_min(job->rows - t.row, l->task_rows);
+        t.last = oz_ref_min(t.first + l->group, l->panels);
         run_task(job, &t);
     }
 }
@@ -385,7 +377,7 @@ void oz_tiles_run(const struct oz_op_ctx *ctx, const struct oz_tiles *p)
     struct job job = {.p = p, .l = lay_out(p, oz_pool_threads(pool)), .scratch = ctx->scratch};
     const struct layout *l = &job.l;
     for (job.row0 = 0; job.row0 < p->m; job.row0 += l->chunk_rows) {
-        job.rows = min64(p->m - job.row0, l->chunk_rows);
+        job.rows = oz_ref_min(p->m - job.row0, l->chunk_rows);
         int64_t strips = ceil_div(job.rows, OZ_TILE_STRIP);
         bool alone = job.rows * l->depth * p->kernel->element <= ALONE_BYTES;
         oz_pool_for(alone ? NULL : pool, strips * l->row_tiles, 1, bring_tiles, &job);

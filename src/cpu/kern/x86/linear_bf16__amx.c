@@ -10,25 +10,7 @@
 #include "cpu/kern/x86/strip_amx.h"
 #include "cpu/kern/x86/tile_amx.h"
 
-static const struct oz_tile_kernel tiles = {
-    .tuning = {.row_block = 512,
-               .col_block = 512,
-               .steps = 16,
-               .panels = 1,
-               .whole_bytes = 1 << 20,
-               .stream_bytes = 8 << 10,
-               .stream_rows = 64,
-               .ask_sums = false,
-               .ask_rows = true,
-               .pack_bytes = 32 << 20,
-               .least_work = 64000000,
-               .least_weights = 1 << 20},
-    .k_step = TILE_DEPTH,
-    .element = 2,
-    .run = strip_run_bf16,
-    .begin = amx_begin,
-    .end = amx_end,
-};
+static const struct oz_tile_kernel tiles = STRIP_KERNEL(TILE_DEPTH, 2, strip_run_bf16, amx_begin);
 
 static const struct oz_gemm_kernel micro = {
     .mr = TILE_MR,

@@ -271,21 +271,7 @@ static void bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, in
     }
 }
 
-static const struct oz_tile_kernel tiles = {
-    .tuning = {.row_block = 512,
-               .col_block = 512,
-               .steps = 16,
-               .panels = 1,
-               .whole_bytes = 1 << 20,
-               .ask_sums = false,
-               .ask_rows = true,
-               .pack_bytes = 32 << 20},
-    .k_step = BF16_STEP,
-    .element = 2,
-    .run = strip_run_bf16,
-    .begin = begin,
-    .end = amx_end,
-};
+static const struct oz_tile_kernel tiles = STRIP_KERNEL(BF16_STEP, 2, strip_run_bf16, begin);
 
 static const struct oz_qgemm_kernel micro = {
     .rows = OZ_QROWS_FOLDED,

@@ -42,23 +42,7 @@ static void bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, in
     memset((uint8_t *)dst + n, 0, (size_t)(padded - n));
 }
 
-static const struct oz_tile_kernel tiles = {
-    .tuning = {.row_block = 512,
-               .col_block = 512,
-               .steps = 16,
-               .panels = 1,
-               .whole_bytes = 1 << 20,
-               .stream_bytes = 8 << 10,
-               .stream_rows = 64,
-               .ask_sums = false,
-               .ask_rows = true,
-               .pack_bytes = 32 << 20},
-    .k_step = S8_STEP,
-    .element = 1,
-    .run = strip_run_s8,
-    .begin = amx_begin,
-    .end = amx_end,
-};
+static const struct oz_tile_kernel tiles = STRIP_KERNEL(S8_STEP, 1, strip_run_s8, amx_begin);
 
 static const struct oz_qgemm_kernel micro = {
     .rows = OZ_QROWS_S8,

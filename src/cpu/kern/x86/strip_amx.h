@@ -191,4 +191,20 @@ static inline void strip_run_s8(const struct oz_tile_call *q)
     }
 }
 
+/* For caches of 48 KiB and 2 MiB. A panel's block takes 32 KiB; sums of a task 1 MiB, its rows of a block
+ * 512 KiB. */
+#define STRIP_TUNING                                                                          \
+    {                                                                                         \
+        .row_block = 512, .col_block = 512, .steps = 16, .panels = 1, .whole_bytes = 1 << 20, \
+        .ask_rows = true, .pack_bytes = 32 << 20, .stream_bytes = 8 << 10, .stream_rows = 64, \
+        .least_work = 64000000, .least_weights = 1 << 20,                                     \
+    }
+
+/* step: of K; bytes: of one of K. */
+#define STRIP_KERNEL(step, bytes, run_, begin_)                                      \
+    {                                                                                \
+        .tuning = STRIP_TUNING, .k_step = (step), .element = (bytes), .run = (run_), \
+        .begin = (begin_), .end = amx_end,                                           \
+    }
+
 #endif
