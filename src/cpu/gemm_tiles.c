@@ -43,8 +43,9 @@ static const uint8_t *stored(const void *ctx, int32_t weight, int64_t panel, int
 }
 
 static const uint8_t *panel_block(const void *ctx, int32_t weight, int64_t panel, int64_t k0,
-                                  int64_t count, uint8_t *room, float *scales)
+                                  int64_t count, bool streams, uint8_t *room, float *scales)
 {
+    (void)streams;
     (void)count;
     (void)room;
     (void)scales;

@@ -115,10 +115,11 @@ struct oz_qgemm_kernel {
                   int64_t cols, float *y, float *up, int64_t ld);
     /* Kernels over tiles have, in the place of what comes before `bring`, these two; NULL: none. `block`:
      * columns [k0, k0 + count) of a panel as they are multiplied, in place or in room, zeros behind K; of
-     * groups whose scales are not in them [count / group][32] scales. */
+     * groups whose scales are not in them [count / group][32] scales. streams: as cpu/tiles.h. */
     const struct oz_tile_kernel *tiles;
     const uint8_t *(*block)(const struct oz_qlayout *l, const uint8_t *panel, int64_t k0,
-                            int64_t count, int64_t group, uint8_t *room, float *scales);
+                            int64_t count, int64_t group, bool streams, uint8_t *room,
+                            float *scales);
 };
 
 /* Why a kernel does not multiply rows in a format by such a weight, or NULL. */

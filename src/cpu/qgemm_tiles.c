@@ -106,11 +106,11 @@ static const uint8_t *panel_at(const struct product *p, int32_t weight, int64_t 
 }
 
 static const uint8_t *block(const void *ctx, int32_t weight, int64_t panel, int64_t k0,
-                            int64_t count, uint8_t *room, float *scales)
+                            int64_t count, bool streams, uint8_t *room, float *scales)
 {
     const struct product *p = ctx;
-    return p->kernel->block(&p->weight, panel_at(p, weight, panel), k0, count, p->group, room,
-                            scales);
+    return p->kernel->block(&p->weight, panel_at(p, weight, panel), k0, count, p->group, streams,
+                            room, scales);
 }
 
 static const uint8_t *stored(const void *ctx, int32_t weight, int64_t panel, int64_t k0)

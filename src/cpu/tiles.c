@@ -283,19 +283,19 @@ static void multiply(const struct job *job, const struct task *t, const struct i
     int64_t steps = it->count / p->kernel->k_step;
     int64_t groups = p->group > 0 ? ceil_div(l->k_block, p->group) : 0;
     float *scales = (float *)(void *)(t->room + l->scales);
+    int64_t calls = ceil_div(t->rows, OZ_TILE_STRIP) * it->panels;
+    /* With a single strip decoding takes longer than multiplying: it asks for what it reads itself. */
+    bool streams = p->decodes && l->whole && t->rows <= OZ_TILE_STRIP;
     for (int64_t q = 0; q < it->panels; q++) {
-        blocks[q] = p->panel(p->ctx, it->weight, it->panel + q, it->k0, it->count,
+        blocks[q] = p->panel(p->ctx, it->weight, it->panel + q, it->k0, it->count, streams,
                              t->room + l->block + q * l->k_block / p->kernel->k_step * OZ_TILE_STEP,
                              scales + q * groups * OZ_TILE_STRIP);
     }
-    bool streams = t->rows <= tuning->stream_rows && !p->decodes;
-    int64_t calls = ceil_div(t->rows, OZ_TILE_STRIP) * it->panels;
     struct oz_tile_call c = {.steps = steps,
                              .a_step = l->row_tiles * OZ_TILE_BYTES,
                              .first = it->k0 == 0,
                              .scale_ld = l->scale_ld,
-                             .group_steps = p->group / p->kernel->k_step,
-                             .near = streams};
+                             .group_steps = p->group / p->kernel->k_step};
     for (int64_t call = 0; call < calls; call++) {
         int64_t row = call / it->panels * OZ_TILE_STRIP;
         int64_t q = call % it->panels;
@@ -307,10 +307,7 @@ static void multiply(const struct job *job, const struct task *t, const struct i
         c.w_scales = scales + q * groups * OZ_TILE_STRIP;
         c.a_scales = p->row_scales ? row_scales_at(job, t->row + row) + it->k0 / p->group : NULL;
         c.far = (struct oz_tile_ask){.from = NULL};
-        if (streams && row == 0) {
-            c.far =
-                (struct oz_tile_ask){blocks[q] + tuning->stream_bytes, OZ_TILE_STEP / LINE_BYTES};
-        } else if (!streams && next != NULL) {
+        if (!streams && next != NULL) {
             c.far = share(job, next, steps, call, calls);
         }
         c.rows_far = share_rows(job, t, it, call, calls);

@@ -42,9 +42,8 @@ struct oz_tile_call {
     const uint8_t *b;       /* [steps][16][32 columns][4 bytes] */
     float *c;               /* [32][32], f32 or s32 */
     bool first;             /* c is written, not added to */
-    struct oz_tile_ask far; /* of weights, into the second cache; `near`: into the first */
+    struct oz_tile_ask far; /* of weights, into the second cache */
     struct oz_tile_ask rows_far;
-    bool near;
     const float *c_next; /* sums of the next call, into the first cache; NULL: none */
     /* Groups of so many steps that share scales; 0: none. c = fma(partial a_scale, w_scale, c). */
     int64_t group_steps;
@@ -60,9 +59,7 @@ struct oz_tile_tuning {
         col_block;  /* columns of a task, at most; whole panels; its sums lie in the second cache */
     int32_t steps;  /* of a block of K */
     int32_t panels; /* that share the first cache: a strip passes all of them */
-    int32_t whole_bytes;  /* rows of a task that stay in the second cache over all of K, at most */
-    int32_t stream_bytes; /* with few rows, how far ahead a panel is asked for */
-    int32_t stream_rows;  /* so many are few */
+    int32_t whole_bytes; /* rows of a task that stay in the second cache over all of K, at most */
     bool ask_sums, ask_rows;
     int64_t pack_bytes; /* of rows that are in tiles at a time, about */
     /* Products with fewer multiply-adds, by weights of fewer elements, gain nothing: all of theirs lies
@@ -97,9 +94,9 @@ struct oz_tiles {
     void (*bring)(const void *ctx, int64_t row0, int64_t rows, int64_t k0, int64_t count,
                   uint8_t *dst, int64_t stride, float *scales, int64_t scale_ld, void *room);
     /* A panel's block [count / k_step][16][32][4 bytes]: where it lies, or in `room`; scales of its
-     * groups [][32]. */
+     * groups [][32]. streams: what lies behind it is next, and nobody has asked for it. */
     const uint8_t *(*panel)(const void *ctx, int32_t weight, int64_t panel, int64_t k0,
-                            int64_t count, uint8_t *room, float *scales);
+                            int64_t count, bool streams, uint8_t *room, float *scales);
     /* Where the stored block begins. */
     const uint8_t *(*stored)(const void *ctx, int32_t weight, int64_t panel, int64_t k0);
     /* Sums of rows [row0, row0 + rows) of a panel, [rows][32], and of the second weight's or NULL, to

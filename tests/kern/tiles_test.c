@@ -24,8 +24,6 @@ static const struct oz_tile_tuning tunings[] = {
      .steps = 3,
      .panels = 2,
      .whole_bytes = 1 << 20,
-     .stream_bytes = 4096,
-     .stream_rows = 40,
      .ask_sums = true},
     {.row_block = 128, .col_block = 1024, .steps = 64, .panels = 3, .pack_bytes = 1 << 30},
 };

@@ -141,11 +141,14 @@ OZ_Q_INLINE u32s fold(u32s x, f32s scale)
 
 /* k of K, from codes on; scales [32] or NULL. */
 OZ_Q_INLINE void decode_as(enum oz_qcode code, const struct tables *t, const uint8_t *codes,
-                           int64_t k, const float *scales, uint8_t *to)
+                           int64_t k, const float *scales, bool streams, uint8_t *to)
 {
     u32s out[8];
     for (int64_t i = 0; i < k; i += STEP(code)) {
         decode_step(code, t, codes, out);
+        for (int64_t line = 0; streams && line < STEP_BYTES(code); line += 64) {
+            q_ahead(codes + line);
+        }
         for (int j = 0; j < STEP(code); j++) {
             if (scales != NULL) {
                 out[j] = fold(out[j], *(const f32s *)(const void *)(scales + j % 2 * 16));
@@ -158,12 +161,12 @@ OZ_Q_INLINE void decode_as(enum oz_qcode code, const struct tables *t, const uin
 }
 
 static void decode(enum oz_qcode code, const struct tables *t, const uint8_t *codes, int64_t k,
-                   const float *scales, uint8_t *to)
+                   const float *scales, bool streams, uint8_t *to)
 {
     switch (code) {
-    case OZ_QCODE_E4M3: decode_as(OZ_QCODE_E4M3, t, codes, k, scales, to); break;
-    case OZ_QCODE_S8: decode_as(OZ_QCODE_S8, t, codes, k, scales, to); break;
-    default: decode_as(OZ_QCODE_E2M1, t, codes, k, scales, to); break;
+    case OZ_QCODE_E4M3: decode_as(OZ_QCODE_E4M3, t, codes, k, scales, streams, to); break;
+    case OZ_QCODE_S8: decode_as(OZ_QCODE_S8, t, codes, k, scales, streams, to); break;
+    default: decode_as(OZ_QCODE_E2M1, t, codes, k, scales, streams, to); break;
     }
 }
 
@@ -187,7 +190,8 @@ static void group_scales(const struct oz_qlayout *l, const uint8_t *panel, int64
 }
 
 static const uint8_t *block(const struct oz_qlayout *l, const uint8_t *panel, int64_t k0,
-                            int64_t count, int64_t group, uint8_t *room, float *scales)
+                            int64_t count, int64_t group, bool streams, uint8_t *room,
+                            float *scales)
 {
     const struct tables t = thread_tables;
     struct oz_qlayout first = *l; /* without a second level */
@@ -201,7 +205,7 @@ static const uint8_t *block(const struct oz_qlayout *l, const uint8_t *panel, in
             qe_scales(&first, panel, (k0 + k) / some, 1, factors);
         }
         decode(l->code, &t, panel + l->codes + (k0 + k) * OZ_Q_NR * l->code_bits / 8, some,
-               folded ? factors : NULL, room + k * (PAIR_BYTES / 2));
+               folded ? factors : NULL, streams, room + k * (PAIR_BYTES / 2));
     }
     memset(room + n * (PAIR_BYTES / 2), 0, (size_t)((count - n) * (PAIR_BYTES / 2)));
     if (group > 0) {

@@ -18,8 +18,10 @@
 
 /* Panels are what tiles read: quads of K. Only a last block that is no whole step is copied. */
 static const uint8_t *block(const struct oz_qlayout *l, const uint8_t *panel, int64_t k0,
-                            int64_t count, int64_t group, uint8_t *room, float *scales)
+                            int64_t count, int64_t group, bool streams, uint8_t *room,
+                            float *scales)
 {
+    (void)streams;
     const uint8_t *codes = panel + l->codes + k0 * OZ_Q_NR;
     (void)group;
     (void)scales;

@@ -76,7 +76,6 @@ STRIP_INLINE void strip_store(float *c, bool both)
 struct strip_ask {
     const uint8_t *far, *rows, *sums;
     int64_t far_lines, row_lines, sum_lines;
-    bool near;
 };
 
 static inline struct strip_ask strip_asks(const struct oz_tile_call *q)
@@ -88,18 +87,13 @@ static inline struct strip_ask strip_asks(const struct oz_tile_call *q)
                               .far_lines = q->far.from != NULL ? q->far.lines : 0,
                               .row_lines = q->rows_far.from != NULL ? q->rows_far.lines : 0,
                               .sum_lines =
-                                  sums != NULL ? (STRIP_ROWS_ASKED + q->steps - 1) / q->steps : 0,
-                              .near = q->near};
+                                  sums != NULL ? (STRIP_ROWS_ASKED + q->steps - 1) / q->steps : 0};
 }
 
 STRIP_INLINE void strip_ask(struct strip_ask *s)
 {
     for (int64_t i = 0; i < s->far_lines; i++, s->far += STRIP_LINE) {
-        if (s->near) {
-            __builtin_prefetch(s->far, 0, 3);
-        } else {
-            __builtin_prefetch(s->far, 0, 2);
-        }
+        __builtin_prefetch(s->far, 0, 2);
     }
     for (int64_t i = 0; i < s->row_lines; i++, s->rows += STRIP_LINE) {
         __builtin_prefetch(s->rows, 0, 2);
@@ -191,13 +185,13 @@ static inline void strip_run_s8(const struct oz_tile_call *q)
     }
 }
 
-/* For caches of 48 KiB and 2 MiB. A panel's block takes 32 KiB; sums of a task 1 MiB, its rows of a block
- * 512 KiB. */
+/* For caches of 48 KiB and 2 MiB, of which a neighbour on the core may take half. A panel's block takes
+ * 32 KiB; sums of a task 576 KiB, its rows of a block 384 KiB. */
 #define STRIP_TUNING                                                                          \
     {                                                                                         \
-        .row_block = 512, .col_block = 512, .steps = 16, .panels = 1, .whole_bytes = 1 << 20, \
-        .ask_rows = true, .pack_bytes = 32 << 20, .stream_bytes = 8 << 10, .stream_rows = 64, \
-        .least_work = 64000000, .least_weights = 1 << 20,                                     \
+        .row_block = 384, .col_block = 384, .steps = 16, .panels = 1, .whole_bytes = 1 << 19, \
+        .ask_sums = true, .ask_rows = true, .pack_bytes = 32 << 20, .least_work = 64000000,   \
+        .least_weights = 1 << 20,                                                             \
     }
 
 /* step: of K; bytes: of one of K. */
