@@ -416,9 +416,10 @@ static void copy_rows(struct operands *o, struct oz_act *const *acts)
 static enum oz_ceiling ceiling_of(const struct oz_cpu_kernel *k)
 {
     if (k->q != NULL) {
-        return k->q->rows == OZ_QROWS_BF16  ? OZ_CEILING_BF16
-               : k->q->rows == OZ_QROWS_F32 ? OZ_CEILING_F32
-                                            : OZ_CEILING_S8;
+        enum oz_qrows rows = k->q->rows;
+        return rows == OZ_QROWS_BF16 || rows == OZ_QROWS_FOLDED ? OZ_CEILING_BF16
+               : rows == OZ_QROWS_F32                           ? OZ_CEILING_F32
+                                                                : OZ_CEILING_S8;
     }
     if (k->gemm != NULL) {
         return k->gemm->a_dtype == OZ_DTYPE_BF16 ? OZ_CEILING_BF16 : OZ_CEILING_F32;

@@ -144,6 +144,9 @@ size_t oz_gemm_scratch(const struct oz_device *dev, const struct oz_gemm *p)
 {
     size_t bytes;
     int64_t threads = oz_pool_threads(dev->pool);
+    if (oz_gemm_tiled(p)) {
+        return oz_gemm_tiles_scratch(dev, p);
+    }
     return __builtin_mul_overflow(lay_out(p, threads).total, (size_t)threads, &bytes) ? SIZE_MAX
                                                                                       : bytes;
 }
@@ -494,6 +497,10 @@ static void run_tasks(void *ctx, int64_t begin, int64_t end, int32_t thread)
 
 void oz_gemm_run(const struct oz_op_ctx *ctx, const struct oz_gemm *p)
 {
+    if (oz_gemm_tiled(p)) {
+        oz_gemm_tiles_run(ctx, p);
+        return;
+    }
     struct job job = {
         .p = p, .l = lay_out(p, oz_pool_threads(ctx->dev->pool)), .scratch = ctx->scratch};
     if (p->m > 0) {

@@ -32,6 +32,8 @@ struct oz_gemm_epilogue {
     struct oz_act *out;
 };
 
+struct oz_tile_kernel;
+
 #define OZ_GEMM_FEW 12 /* rows of run_few, at most */
 
 /*
@@ -71,6 +73,8 @@ struct oz_gemm_kernel {
     /* Around each task, on its thread; may be NULL. */
     void (*begin)(void);
     void (*end)(void);
+    const struct oz_tile_kernel
+        *tiles; /* for large products (cpu/tiles.h), the same sums; or NULL */
 };
 
 /* A parameter's plan: the kernel that its packed form is for. */
@@ -129,6 +133,11 @@ void oz_gemm_pack(struct oz_pool *pool, const struct oz_gemm_kernel *g, enum oz_
 /* Scratch that a product takes; then the product. */
 size_t oz_gemm_scratch(const struct oz_device *dev, const struct oz_gemm *p);
 void oz_gemm_run(const struct oz_op_ctx *ctx, const struct oz_gemm *p);
+
+/* Large products over tiles: gemm_tiles.c. Does this one run so? Shapes alone decide. */
+bool oz_gemm_tiled(const struct oz_gemm *p);
+size_t oz_gemm_tiles_scratch(const struct oz_device *dev, const struct oz_gemm *p);
+void oz_gemm_tiles_run(const struct oz_op_ctx *ctx, const struct oz_gemm *p);
 
 /* linear and conv over a micro-kernel: what `scratch`, `reject` and `run` of their list entries
  * call. */

@@ -112,7 +112,8 @@ static struct oz_act_spec panel_rows(const struct oz_cpu_kernel *k, const struct
                                      int32_t mode)
 {
     struct oz_act_spec spec = wanted(param, mode);
-    if (spec.dtype == OZ_DTYPE_F32 && k->q->rows == OZ_QROWS_BF16) {
+    if (spec.dtype == OZ_DTYPE_F32 &&
+        (k->q->rows == OZ_QROWS_BF16 || k->q->rows == OZ_QROWS_FOLDED)) {
         spec.dtype = OZ_DTYPE_BF16;
     }
     return spec;

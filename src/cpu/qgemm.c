@@ -12,6 +12,7 @@
 #include "base/pool.h"
 #include "cpu/int8.h"
 #include "cpu/kern/ref/ref.h"
+#include "cpu/qgemm_tiles.h"
 
 #define ALIGN 64
 #define LINE_BYTES 64
@@ -67,6 +68,8 @@ static const char *decline_format(const struct oz_qgemm_kernel *k, const struct 
         return l->code == OZ_QCODE_E2M1 && x->dtype == OZ_DTYPE_F4 && x->static_scale == NULL
                    ? NULL
                    : "it multiplies e2m1 rows by e2m1 weights";
+    case OZ_QROWS_S8: /* over tiles */
+    case OZ_QROWS_FOLDED:
     case OZ_QROWS_BF16: break;
     }
     return (x->dtype == OZ_DTYPE_BF16 && x->scale_count == 0) ||
@@ -78,6 +81,9 @@ static const char *decline_format(const struct oz_qgemm_kernel *k, const struct 
 const char *oz_qgemm_decline(const struct oz_qgemm_kernel *k, const struct oz_act_spec *x,
                              const struct oz_qlayout *l)
 {
+    if (k->tiles != NULL) {
+        return oz_qtiles_decline(k, x, l);
+    }
     const char *reason = decline_format(k, x, l);
     if (reason != NULL) {
         return reason;
@@ -419,6 +425,9 @@ size_t oz_qgemm_linear_scratch(const struct oz_device *dev, const struct oz_line
                                const struct oz_cpu_kernel *k)
 {
     size_t bytes;
+    if (k->q->tiles != NULL) {
+        return oz_qtiles_scratch(dev, a, k);
+    }
     struct product p = product_of(dev, a, k);
     return __builtin_mul_overflow(p.l.total, (size_t)oz_pool_threads(dev->pool), &bytes) ? SIZE_MAX
                                                                                          : bytes;
@@ -462,11 +471,15 @@ const char *oz_qgemm_linear_reject(const struct oz_device *dev, const struct oz_
 enum oz_status oz_qgemm_linear(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
                                const struct oz_cpu_kernel *k)
 {
-    struct product p = product_of(ctx->dev, a, k);
-    OZ_TRY(oz_ref_begin(ctx, p.l.total * (size_t)oz_pool_threads(ctx->dev->pool)));
+    OZ_TRY(oz_ref_begin(ctx, oz_qgemm_linear_scratch(ctx->dev, a, k)));
     OZ_TRY(oz_ref_check_quantized("linear", a->x));
     OZ_TRY(oz_ref_check_smooth("linear", &a->x->spec, &a->w->w));
     OZ_TRY(oz_ref_check_smooth("linear", &a->x->spec, a->up != NULL ? &a->up->w : NULL));
+    if (k->q->tiles != NULL) {
+        oz_qtiles_run(ctx, a, k);
+        return OZ_OK;
+    }
+    struct product p = product_of(ctx->dev, a, k);
     p.packed_up = a->up != NULL ? a->up->w.packed : NULL;
     p.up = p.weight;
     if (oz_qcode_has_book(p.weight.code)) {

@@ -81,6 +81,8 @@ enum oz_qrows {
     OZ_QROWS_S16,    /* s8 codes */
     OZ_QROWS_DOUBLE, /* e2m1 codes, doubled, s8; of eight of K in the order 0 4 1 5 2 6 3 7, as the
                       * nibbles of a packed word come out */
+    OZ_QROWS_S8,     /* s8 codes; over tiles */
+    OZ_QROWS_FOLDED, /* bf16 of codes times scales that keep them exact; over tiles (cpu/qgemm_tiles.h) */
 };
 
 /* One call of a micro-kernel. Rows lie lda elements apart, their scales and offsets scale_ld; k is a
@@ -132,6 +134,13 @@ struct oz_qgemm_kernel {
                    const int32_t *col_sums, float *c);
     void (*store)(const struct oz_gemm_epilogue *e, int64_t row0, int64_t rows, int64_t col0,
                   int64_t cols, float *y, float *up, int64_t ld);
+    /* Kernels over tiles have, in the place of what comes before `bring`, these two; NULL: none. `block`:
+     * columns [k0, k0 + count) of a panel as they are multiplied, in place or in room, zeros behind K; of
+     * groups whose scales are not in them [count / group][32] scales. streams: as cpu/tiles.h. */
+    const struct oz_tile_kernel *tiles;
+    const uint8_t *(*block)(const struct oz_qlayout *l, const uint8_t *panel, int64_t k0,
+                            int64_t count, int64_t group, bool streams, uint8_t *room,
+                            float *scales);
 };
 
 /* Why a kernel does not multiply rows in a format by such a weight, or NULL. */

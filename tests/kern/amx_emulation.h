@@ -72,27 +72,60 @@ static inline float emu_bf16(const uint8_t *p)
     return emu_flush(x);
 }
 
-/* One element of TDPBF16PS: even and odd k in sums of their own, one fused multiply-add each, both
- * from zero; then even + odd; then the old value + that. */
-static inline float emu_dp(float old, const uint8_t *a_row, const uint8_t (*b)[EMU_BYTES], int col)
+#define EMU_COLS (EMU_BYTES / 4)
+
+/* Pair k of a row: its even and its odd part, of EMU_COLS columns. */
+static inline void emu_pairs(const uint8_t row[EMU_BYTES], float part[2][EMU_COLS])
 {
-    float even = 0;
-    float odd = 0;
-    for (int k = 0; k < EMU_ROWS; k++) {
-        even = emu_flush(fmaf(emu_bf16(a_row + 4 * k), emu_bf16(b[k] + 4 * col), even));
-        odd = emu_flush(fmaf(emu_bf16(a_row + 4 * k + 2), emu_bf16(b[k] + 4 * col + 2), odd));
+    for (int col = 0; col < EMU_COLS; col++) {
+        part[0][col] = emu_bf16(row + 4 * col);
+        part[1][col] = emu_bf16(row + 4 * col + 2);
     }
-    return emu_flush(emu_flush(old) + emu_flush(even + odd));
 }
 
+/* TDPBF16PS: even and odd k in sums of their own, one fused multiply-add each, both from zero; then
+ * even + odd; then the old value + that. */
 static inline void emu_dp_bf16(int c, int a, int b)
+{
+    float right[EMU_ROWS][2][EMU_COLS];
+    assert(emu.ready);
+    for (int k = 0; k < EMU_ROWS; k++) {
+        emu_pairs(emu.tile[b][k], right[k]);
+    }
+    for (int r = 0; r < EMU_ROWS; r++) {
+        float left[2][EMU_COLS];
+        float part[2][EMU_COLS] = {{0}};
+        float sum[EMU_COLS];
+        emu_pairs(emu.tile[a][r], left);
+        for (int k = 0; k < EMU_ROWS; k++) {
+            for (int odd = 0; odd < 2; odd++) {
+                for (int col = 0; col < EMU_COLS; col++) {
+                    part[odd][col] =
+                        emu_flush(fmaf(left[odd][k], right[k][odd][col], part[odd][col]));
+                }
+            }
+        }
+        memcpy(sum, emu.tile[c][r], sizeof sum);
+        for (int col = 0; col < EMU_COLS; col++) {
+            sum[col] = emu_flush(emu_flush(sum[col]) + emu_flush(part[0][col] + part[1][col]));
+        }
+        memcpy(emu.tile[c][r], sum, sizeof sum);
+    }
+}
+
+/* TDPBSSD: products of s8, four of K at a time, in sums of 32 bits that wrap. */
+static inline void emu_dp_s8(int c, int a, int b)
 {
     assert(emu.ready);
     for (int r = 0; r < EMU_ROWS; r++) {
         for (int col = 0; col < EMU_BYTES / 4; col++) {
-            float sum;
+            uint32_t sum;
             memcpy(&sum, emu.tile[c][r] + 4 * col, sizeof sum);
-            sum = emu_dp(sum, emu.tile[a][r], (const uint8_t(*)[EMU_BYTES])emu.tile[b], col);
+            for (int k = 0; k < EMU_BYTES; k++) {
+                int32_t product =
+                    (int8_t)emu.tile[a][r][k] * (int8_t)emu.tile[b][k / 4][4 * col + k % 4];
+                sum += (uint32_t)product;
+            }
             memcpy(emu.tile[c][r] + 4 * col, &sum, sizeof sum);
         }
     }
@@ -100,7 +133,9 @@ static inline void emu_dp_bf16(int c, int a, int b)
 
 #define AMX_ZERO(t) emu_zero(t)
 #define AMX_LOAD(t, from, stride_bytes) emu_load(t, from, stride_bytes)
+#define AMX_LOAD_ONCE(t, from, stride_bytes) emu_load(t, from, stride_bytes)
 #define AMX_STORE(t, to, stride_bytes) emu_store(t, to, stride_bytes)
 #define AMX_DP_BF16(c, a, b) emu_dp_bf16(c, a, b)
+#define AMX_DP_S8(c, a, b) emu_dp_s8(c, a, b)
 
 #endif

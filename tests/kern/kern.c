@@ -4,6 +4,7 @@
 #include "base/pool.h"
 #include "cpu/gemm.h"
 #include "cpu/kernel.h"
+#include "cpu/qgemm.h"
 
 #define GUARD_BYTES 64 /* before and after a block's data; keeps 64-byte alignment */
 #define CANARY 0xA5
@@ -89,9 +90,13 @@ void kern_force(const char *kernel)
     }
 }
 
+#define PANEL_KERNELS 8
+static struct oz_param_plan panel_plans[PANEL_KERNELS]; /* of emulated ones; no kernel ends them */
+
 int kern_teardown(void **state)
 {
     (void)state;
+    panel_plans[0].kernel = NULL;
     for (int i = 0; i < 3; i++) {
         oz_device_close(&devices[i]);
         oz_pool_destroy(&pools[i]);
@@ -112,6 +117,9 @@ int kern_teardown(void **state)
     X(oz_kernel_conv_bf16__avx512bf16_emulated)   \
     X(oz_kernel_linear_bf16__amx_emulated)        \
     X(oz_kernel_conv_bf16__amx_emulated)          \
+    X(oz_kernel_linear_s8__amx_emulated)          \
+    X(oz_kernel_linear_codes__amx_emulated)       \
+    X(oz_kernel_linear_s8__avxvnni_emulated)      \
     X(oz_kernel_attention_bf16__amx_emulated)
 #define DECLARE(name) extern const struct oz_cpu_kernel name;
 #define ADDRESS(name) &name,
@@ -160,6 +168,49 @@ const struct oz_cpu_kernel *kern_emulate(enum oz_op op)
     return always;
 }
 
+/* ---- emulated kernels of panels ---- */
+
+static bool emulates(void)
+{
+    const char *tier = getenv("OUNCE_CPU");
+    return oz_cpu_of(devices[0])->tiers & (1U << OZ_TIER_AVX2) &&
+           (tier == NULL || strcmp(tier, "avx2") == 0);
+}
+
+int kern_setup_panels(void **state)
+{
+    const char *tier = *state;
+    int count = 0;
+    int status = kern_setup(state);
+    for (const struct oz_cpu_kernel *const *k = emulated; emulates() && *k != NULL; k++) {
+        if ((*k)->q != NULL && strcmp(tier, oz_tier_name((*k)->tier)) == 0 &&
+            count + 1 < PANEL_KERNELS) {
+            print_message("%s, emulated\n", (*k)->name);
+            install(*k);
+            panel_plans[count++] = (struct oz_param_plan){.kernel = *k, .panels = true};
+        }
+    }
+    panel_plans[count].kernel = NULL;
+    return status;
+}
+
+/* As the plan's own choice (cpu/plan.c), of them. NULL: none takes the weight. */
+static const struct oz_param_plan *plan_emulated(const struct oz_param *p, struct oz_qlayout *l,
+                                                 struct oz_act_spec *wants)
+{
+    for (const struct oz_param_plan *plan = panel_plans; plan->kernel != NULL; plan++) {
+        *wants = p->act_count > 0 ? p->acts[0] : (struct oz_act_spec){.dtype = OZ_DTYPE_F32};
+        if (wants->dtype == OZ_DTYPE_F32 && plan->kernel->q->rows == OZ_QROWS_FOLDED) {
+            wants->dtype = OZ_DTYPE_BF16;
+        }
+        if (oz_codec_plain(p->weight.planes[OZ_PLANE_CODES].dtype) != p->weight.codec &&
+            oz_qlayout_of(&p->weight, l) && oz_qgemm_decline(plan->kernel->q, wants, l) == NULL) {
+            return plan;
+        }
+    }
+    return NULL;
+}
+
 void kern_each(enum oz_op op, void (*body)(void))
 {
     const char *tier = getenv("OUNCE_CPU");
@@ -172,9 +223,8 @@ void kern_each(enum oz_op op, void (*body)(void))
             take_turn(*k, body);
         }
     }
-    bool emulate = tiers & (1U << OZ_TIER_AVX2) && (tier == NULL || strcmp(tier, "avx2") == 0);
     for (const struct oz_cpu_kernel *const *k = emulated; *k != NULL; k++) {
-        if (emulate && (*k)->op == op) {
+        if (emulates() && (*k)->op == op) {
             print_message("%s, emulated\n", (*k)->name);
             install(*k);
             take_turn(*k, body);
@@ -411,7 +461,14 @@ void kern_pack(struct oz_param *p, enum oz_param_use use)
 {
     struct oz_error err;
     struct oz_plan_answer answer;
+    struct oz_qlayout layout;
+    struct oz_act_spec wants;
     if (pack_in_turn(p)) {
+        return;
+    }
+    p->plan = use == OZ_USE_LINEAR ? plan_emulated(p, &layout, &wants) : NULL;
+    if (p->plan != NULL) {
+        pack_twice(p, oz_qlayout_bytes(&layout));
         return;
     }
     const struct oz_plan_request request = {.use = use};
@@ -428,6 +485,11 @@ struct oz_act_spec kern_wants(const struct oz_param *p)
 {
     struct oz_error err;
     struct oz_plan_answer answer;
+    struct oz_qlayout layout;
+    struct oz_act_spec wants;
+    if (plan_emulated(p, &layout, &wants) != NULL) {
+        return wants;
+    }
     const struct oz_plan_request request = {.use = OZ_USE_LINEAR};
     if (devices[0]->ops->plan_param(devices[0], p, &request, &answer, &err) != OZ_OK) {
         fail_msg("%s", err.message);

@@ -30,6 +30,13 @@ int kern_teardown(void **state);
 /* Frees every block so far: for tests of many problems. */
 void kern_forget(void);
 #define KERN_TEST(fn) cmocka_unit_test_setup_teardown(fn, kern_setup, kern_teardown)
+/* The same with the emulated kernels of panels (cpu/qgemm.h) of a tier before all others, which kern_pack
+ * and kern_wants then plan for; where kern_each would emulate, else as without. */
+int kern_setup_panels(void **state);
+#define KERN_TEST_PANELS(fn, tier)                                                                 \
+    {                                                                                              \
+#fn ", " tier " emulated", fn, kern_setup_panels, kern_teardown, (void *)(uintptr_t)(tier) \
+    }
 
 /* A device of 1, 2 or 5 threads. */
 struct oz_device *kern_device(int threads);

@@ -7,6 +7,7 @@
 
 #include "cpu/gemm.h"
 #include "cpu/qgemm.h"
+#include "cpu/tiles.h"
 #include "num/bnb.h"
 #include "num/float.h"
 #include "num/float4.h"
@@ -597,6 +598,54 @@ static void rows_are_independent(void **state)
     }
 }
 
+/* How a kernel over tiles cuts a product changes no byte. */
+static void check_blocks_of(const char *codec, enum oz_act_mode act, int64_t m)
+{
+    static const struct oz_tile_tuning tunings[] = {
+        {.row_block = 32, .col_block = 32, .steps = 1, .panels = 1, .pack_bytes = 1},
+        {.row_block = 64, .col_block = 96, .steps = 5, .panels = 4, .whole_bytes = 1 << 20},
+    };
+    struct oz_linear w = {.w = *coded(codec, 1, 101, 1100, act, NULL, NULL)};
+    kern_pack(&w.w, OZ_USE_LINEAR);
+    struct oz_act_spec wants = kern_wants(&w.w);
+    struct oz_act *x = quantize(kern_act(m, 1100, 0, OZ_DTYPE_F32, 1), &wants, NULL);
+    struct oz_act *all = kern_out(m, 101, 0, OZ_DTYPE_F32);
+    struct oz_linear_args a = {.x = x, .w = &w, .out = all};
+    kern_run(OZ_OP_LINEAR, &a);
+    const struct oz_cpu_kernel *k = w.w.plan->kernel;
+    for (size_t i = 0; k->q != NULL && k->q->tiles != NULL && i < 2; i++) {
+        struct oz_tile_kernel tiles = *k->q->tiles;
+        struct oz_qgemm_kernel q = *k->q;
+        struct oz_cpu_kernel other = *k;
+        tiles.tuning = tunings[i];
+        q.tiles = &tiles;
+        other.q = &q;
+        struct oz_op_ctx ctx = {.dev = kern_device(i == 0 ? 5 : 2)};
+        ctx.scratch_bytes = oz_qgemm_linear_scratch(ctx.dev, &a, &other);
+        ctx.scratch = kern_array((ctx.scratch_bytes + 63) / 64 * 64);
+        memset(ctx.scratch, 0xFF, ctx.scratch_bytes);
+        a.out = kern_out(m, 101, 3, OZ_DTYPE_F32);
+        assert_int_equal(oz_qgemm_linear(&ctx, &a, &other), OZ_OK);
+        for (int64_t r = 0; r < m; r++) {
+            if (!kern_same_row(a.out, r, all, r)) {
+                fail_msg("%s: blocks %d change row %lld of %lld", codec, (int)i, (long long)r,
+                         (long long)m);
+            }
+        }
+    }
+    kern_forget();
+}
+
+static void blocks_do_not_matter(void **state)
+{
+    for (int64_t m = 3; m < 200; m += 70) {
+        check_blocks_of("int8_channel", OZ_ACT_INT8_TOKEN, m);
+        check_blocks_of("fp8_block", OZ_ACT_FP8_GROUP, m);
+        check_blocks_of("mxfp8", OZ_ACT_NONE, m);
+        check_blocks_of("mxfp4_dualscale", OZ_ACT_MXFP4_DUALSCALE, m);
+    }
+}
+
 /* A scale over a sequence: the same bytes wherever the sequence stands, and none from outside it. */
 static void sequences_are_independent(void **state)
 {
@@ -765,10 +814,18 @@ int main(void)
         KERN_TEST(int8_is_exact),
         KERN_TEST(producers),
         KERN_TEST(rows_are_independent),
+        KERN_TEST(blocks_do_not_matter),
         KERN_TEST(sequences_are_independent),
         KERN_TEST(experts),
         KERN_TEST(plans),
         KERN_TEST(schemes_to_formats),
+        KERN_TEST_PANELS(linear_is_the_sum, "amx"),
+        KERN_TEST_PANELS(int8_is_exact, "amx"),
+        KERN_TEST_PANELS(rows_are_independent, "amx"),
+        KERN_TEST_PANELS(blocks_do_not_matter, "amx"),
+        KERN_TEST_PANELS(linear_is_the_sum, "avxvnni"),
+        KERN_TEST_PANELS(int8_is_exact, "avxvnni"),
+        KERN_TEST_PANELS(rows_are_independent, "avxvnni"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

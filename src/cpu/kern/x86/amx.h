@@ -36,6 +36,8 @@ static inline void amx_end(void)
 
 #define AMX_ZERO(t) _tile_zero(t)
 #define AMX_LOAD(t, from, stride_bytes) _tile_loadd(t, from, stride_bytes)
+/* What passes by and shall not push out of the first cache what stays there. */
+#define AMX_LOAD_ONCE(t, from, stride_bytes) _tile_stream_loadd(t, from, stride_bytes)
 #define AMX_STORE(t, to, stride_bytes) _tile_stored(t, to, stride_bytes)
 #define AMX_DP_BF16(c, a, b) _tile_dpbf16ps(c, a, b)
 #define AMX_DP_S8(c, a, b) _tile_dpbssd(c, a, b)

@@ -7,7 +7,10 @@
 
 #include "cpu/kern/x86/linear_entry.h"
 #include "cpu/kern/x86/store_vec.h"
+#include "cpu/kern/x86/strip_amx.h"
 #include "cpu/kern/x86/tile_amx.h"
+
+static const struct oz_tile_kernel tiles = STRIP_KERNEL(TILE_DEPTH, 2, strip_run_bf16, amx_begin);
 
 static const struct oz_gemm_kernel micro = {
     .mr = TILE_MR,
@@ -23,6 +26,7 @@ static const struct oz_gemm_kernel micro = {
     .convert = v_to_bf16_row,
     .begin = amx_begin,
     .end = amx_end,
+    .tiles = &tiles,
 };
 
 OZ_LINEAR_ENTRY(oz_kernel_linear_bf16__amx, "oz_linear_bf16_bf16_f32__amx_32x32", OZ_TIER_AMX,

@@ -6,13 +6,13 @@
 #include "cpu/kern/x86/vec_avx2.h"
 
 #include "cpu/kern/x86/q_end_vec.h"
+#include "cpu/kern/x86/quads_avxvnni.h"
 
 #define Q8_ELEMENT 1
 
 OZ_Q_INLINE __m256i q8_dot(__m256i sum, __m256i x, __m256i b)
 {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(b));
-    return sum;
+    return vnni_dot(sum, x, b);
 }
 
 #include "cpu/kern/x86/q_s8_avx2.h"
