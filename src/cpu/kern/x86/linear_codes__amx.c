@@ -220,7 +220,7 @@ static const uint8_t *block(const struct oz_qlayout *l, const uint8_t *panel, in
 OZ_Q_INLINE vf load_codes(enum oz_dtype dtype, const uint8_t *row, int64_t at)
 {
     if (dtype == OZ_DTYPE_F8_E4M3) {
-        return qi_e4m3(qi_bytes(row + at));
+        return qi_e4m3(qi_widen_signed(qi_bytes(row + at)));
     }
     __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)(row + at / 2));
     const __m128i low = _mm_set1_epi8(15);
