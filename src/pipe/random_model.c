@@ -232,6 +232,11 @@ static enum oz_status tell(struct job *job, int64_t bytes, struct oz_error *err)
     return OZ_OK;
 }
 
+static uint16_t filled(const struct job *job, struct filling f, size_t normal)
+{
+    return oz_f32_to_bf16(f.constant + f.scale * job->normals[normal]);
+}
+
 static enum oz_status write_tensor(struct job *job, struct oz_ckpt_writer *w,
                                    const struct oz_ckpt_spec *spec, struct filling f,
                                    struct oz_error *err)
@@ -241,15 +246,17 @@ static enum oz_status write_tensor(struct job *job, struct oz_ckpt_writer *w,
     for (int32_t i = 0; i < spec->rank; i++) {
         rest *= spec->shape[i];
     }
-    for (size_t i = 0; i < NORMALS; i++) {
-        job->scaled[i] = oz_f32_to_bf16(f.constant + f.scale * job->normals[i]);
+    bool ready = rest >= NORMALS; /* for fewer, a number is converted where it is drawn */
+    for (size_t i = 0; ready && i < NORMALS; i++) {
+        job->scaled[i] = filled(job, f, i);
     }
     while (rest > 0) {
         size_t count = rest < CHUNK ? (size_t)rest : CHUNK;
         for (size_t i = 0; i < count; i += 4) {
             uint64_t bits = splitmix(&state);
             for (size_t j = i; j < i + 4; j++, bits >>= 16) {
-                job->chunk[j] = job->scaled[bits & 0xFFFF];
+                size_t at = bits & 0xFFFF;
+                job->chunk[j] = ready ? job->scaled[at] : filled(job, f, at);
             }
         }
         OZ_TRY(oz_ckpt_writer_put(w, job->chunk, 2 * count, err));

@@ -227,11 +227,14 @@ static void every_call(void **state)
     int tried = 0;
     for (int i = 0; i < scenario_count; i++) {
         const struct scenario *s = &scenarios[i];
+        int before = tried;
+        int calls = 0;
         int most[CALL_COUNT];
         uint64_t want;
         assert_int_equal(run_with(s, CALL_read, 0, FAIL, 0, &want), OZ_OK);
         for (int c = 0; c < CALL_COUNT; c++) {
             most[c] = atomic_load(&counts[c]);
+            calls += most[c];
         }
         for (int c = 0; c < CALL_COUNT; c++) {
             for (int at = 1; at <= most[c]; at += scenarios_full() || at < (s->large ? 4 : 16)
@@ -245,8 +248,8 @@ static void every_call(void **state)
                 }
             }
         }
+        print_message("%s: %d calls, %d tried\n", s->name, calls, tried - before);
     }
-    print_message("%d calls tried\n", tried);
     assert_true(tried > 100);
 }
 
