@@ -15,7 +15,7 @@
 #include "base/folder.h"
 #include "base/json.h"
 
-#define MAX_JOURNAL_BYTES ((size_t)64 << 20)
+#define MAX_JOURNAL_BYTES ((size_t)16 << 20) /* what lies behind does not count */
 #define MAX_LINE_BYTES ((size_t)1 << 16)
 
 uint64_t oz_write_hash(uint64_t hash, const void *data, size_t bytes)
@@ -49,11 +49,11 @@ bool oz_write_journal_has(const struct oz_write_journal *j, const char *file)
     return find(j, file) != NULL;
 }
 
-static enum oz_status list(struct oz_write_journal *j, const char *name, int64_t bytes, int64_t ns,
-                           struct oz_error *err)
+/* A line of it, whether the file is listed already or not. */
+static enum oz_status append_file(struct oz_write_journal *j, const char *name, int64_t bytes,
+                                  int64_t ns, struct oz_error *err)
 {
-    struct oz_write_file *f = find(j, name);
-    if (f == NULL && j->count == j->capacity) {
+    if (j->count == j->capacity) {
         int32_t more = 2 * j->capacity + 16;
         struct oz_write_file *files = oz_realloc(j->files, (size_t)more * sizeof *files);
         if (files == NULL) {
@@ -62,32 +62,73 @@ static enum oz_status list(struct oz_write_journal *j, const char *name, int64_t
         j->files = files;
         j->capacity = more;
     }
-    if (f == NULL) {
-        char *copy = oz_strdup(name);
-        if (copy == NULL) {
-            return OZ_FAIL_NOMEM(err, name);
-        }
-        f = &j->files[j->count++];
-        *f = (struct oz_write_file){.name = copy};
+    char *copy = oz_strdup(name);
+    if (copy == NULL) {
+        return OZ_FAIL_NOMEM(err, name);
     }
-    j->bytes += bytes - f->bytes;
+    j->files[j->count] = (struct oz_write_file){copy, j->count, bytes, ns};
+    j->count++;
+    return OZ_OK;
+}
+
+int64_t oz_write_journal_bytes(const struct oz_write_journal *j)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < j->count; i++) {
+        if (__builtin_add_overflow(sum, j->files[i].bytes, &sum)) {
+            return INT64_MAX;
+        }
+    }
+    return sum;
+}
+
+static enum oz_status list(struct oz_write_journal *j, const char *name, int64_t bytes, int64_t ns,
+                           struct oz_error *err)
+{
+    struct oz_write_file *f = find(j, name);
+    if (f == NULL) {
+        return append_file(j, name, bytes, ns, err);
+    }
     f->bytes = bytes;
     f->modified_ns = ns;
     return OZ_OK;
 }
 
-static void forget(struct oz_write_journal *j, int32_t index)
+static int by_name_and_line(const void *a, const void *b)
 {
-    j->bytes -= j->files[index].bytes;
-    oz_free(j->files[index].name);
-    j->files[index] = j->files[--j->count];
+    const struct oz_write_file *x = a;
+    const struct oz_write_file *y = b;
+    int order = strcmp(x->name, y->name);
+    return order != 0 ? order : (x->line > y->line) - (x->line < y->line);
+}
+
+/* Of several lines of a file the last one counts. */
+static void drop_earlier_lines(struct oz_write_journal *j)
+{
+    int32_t kept = 0;
+    if (j->count > 0) {
+        qsort(j->files, (size_t)j->count, sizeof *j->files, by_name_and_line);
+    }
+    for (int32_t i = 0; i < j->count; i++) {
+        if (i + 1 < j->count && strcmp(j->files[i].name, j->files[i + 1].name) == 0) {
+            oz_free(j->files[i].name);
+        } else {
+            j->files[kept++] = j->files[i];
+        }
+    }
+    j->count = kept;
+}
+
+static void forget_all(struct oz_write_journal *j)
+{
+    while (j->count > 0) {
+        oz_free(j->files[--j->count].name);
+    }
 }
 
 void oz_write_journal_deinit(struct oz_write_journal *j)
 {
-    while (j->count > 0) {
-        forget(j, j->count - 1);
-    }
+    forget_all(j);
     oz_free(j->files);
     *j = (struct oz_write_journal){.fd = -1};
 }
@@ -99,6 +140,21 @@ static bool is_hash(const struct oz_json *line, const char *key, uint64_t hash)
     char text[20];
     (void)snprintf(text, sizeof text, "%016" PRIx64, hash);
     return strcmp(oz_json_string(oz_json_get(line, key), ""), text) == 0;
+}
+
+/* Is it the path of a file below the folder, in the one way to write it? */
+static bool is_below(const char *path)
+{
+    for (const char *at = path;; at++) {
+        size_t n = strcspn(at, "/");
+        if (n == 0 || (at[0] == '.' && (n == 1 || (n == 2 && at[1] == '.')))) {
+            return false;
+        }
+        at += n;
+        if (*at == '\0') {
+            return true;
+        }
+    }
 }
 
 /* One line. *good: it says what a line says. */
@@ -114,14 +170,15 @@ static enum oz_status read_line(struct oz_write_journal *j, const char *text, si
         return status == OZ_ERR_NOMEM ? OZ_FAIL(err, status, "%s", bad.message) : OZ_OK;
     }
     const char *name = oz_json_string(oz_json_get(line, "file"), NULL);
+    int64_t size = oz_json_integer(oz_json_get(line, "bytes"), -1);
     if (first) {
         j->another_plan = !is_hash(line, "plan", identity->plan);
         j->another_source = !j->another_plan && !is_hash(line, "source", identity->source);
         *good = oz_json_type(oz_json_get(line, "plan")) == OZ_JSON_STRING;
-    } else if (name != NULL) {
+    } else if (name != NULL && is_below(name) && size >= 0) {
         *good = true;
-        status = list(j, name, oz_json_integer(oz_json_get(line, "bytes"), -1),
-                      oz_json_integer(oz_json_get(line, "modified_ns"), 0), err);
+        status =
+            append_file(j, name, size, oz_json_integer(oz_json_get(line, "modified_ns"), 0), err);
     }
     oz_json_free(line);
     return status;
@@ -144,6 +201,7 @@ static enum oz_status read_lines(struct oz_write_journal *j, const char *text, s
         at += good ? length + 1 : 0;
     }
     j->end = (int64_t)at;
+    drop_earlier_lines(j);
     return OZ_OK;
 }
 
@@ -191,10 +249,13 @@ static enum oz_status verify(struct oz_write_journal *j, struct oz_error *err)
         const struct oz_write_file *f = &j->files[i];
         OZ_TRY(look_at(j, f->name, &st, &there, err));
         if (!there || st.st_size != f->bytes || modified_ns(&st) != f->modified_ns) {
-            forget(j, i);
+            oz_free(j->files[i].name);
+            j->files[i] = j->files[--j->count];
             j->changed++;
         }
     }
+    j->kept = j->count;
+    j->kept_bytes = oz_write_journal_bytes(j);
     return OZ_OK;
 }
 
@@ -293,14 +354,10 @@ enum oz_status oz_write_journal_open(struct oz_write_journal *j, const char *fol
         bool any = j->count > 0;
         j->another_plan = j->another_plan && any;
         j->another_source = j->another_source && any;
-        while (j->count > 0) {
-            forget(j, j->count - 1);
-        }
+        forget_all(j);
         return begin(j, identity, err);
     }
     OZ_TRY(verify(j, err));
     OZ_TRY(oz_folder_walk(folder, remove_unlisted, j, err));
-    j->kept = j->count;
-    j->kept_bytes = j->bytes;
     return cut(j, j->end, err);
 }

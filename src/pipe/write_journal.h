@@ -25,7 +25,8 @@ struct oz_write_identity {
 uint64_t oz_write_hash(uint64_t hash, const void *data, size_t bytes);
 
 struct oz_write_file {
-    char *name; /* below the folder */
+    char *name;   /* below the folder */
+    int32_t line; /* its place in the journal */
     int64_t bytes, modified_ns;
 };
 
@@ -34,7 +35,6 @@ struct oz_write_journal {
     int fd;                      /* of the mark; borrowed */
     struct oz_write_file *files; /* that are whole */
     int32_t count, capacity;
-    int64_t bytes;       /* of the files */
     int64_t end;         /* of the journal */
     int32_t kept;        /* files of an earlier run */
     int64_t kept_bytes;  /* theirs */
@@ -55,6 +55,9 @@ OZ_MUST_USE enum oz_status oz_write_journal_open(struct oz_write_journal *j, con
 void oz_write_journal_deinit(struct oz_write_journal *j); /* zeroes are fine */
 
 bool oz_write_journal_has(const struct oz_write_journal *j, const char *file);
+
+/* Of all files that are listed; INT64_MAX when they claim more. */
+int64_t oz_write_journal_bytes(const struct oz_write_journal *j);
 
 /* Records a file that is whole, on the disk and under its name. OZ_ERR_IO, OZ_ERR_NOMEM. */
 OZ_MUST_USE enum oz_status oz_write_journal_add(struct oz_write_journal *j, const char *file,

@@ -463,8 +463,8 @@ static enum oz_status stop(struct job *j, enum oz_status status, struct oz_error
                    "%s %d whole file%s (%.1f MB) %s kept in %s: the same command goes on from "
                    "there.",
                    status == OZ_ERR_CANCELLED ? "Interrupted;" : first.message, (int)w->count,
-                   w->count == 1 ? "" : "s", (double)w->bytes / 1e6, w->count == 1 ? "is" : "are",
-                   j->part);
+                   w->count == 1 ? "" : "s", (double)oz_write_journal_bytes(w) / 1e6,
+                   w->count == 1 ? "is" : "are", j->part);
 }
 
 static enum oz_status run(struct job *j, struct oz_error *err)

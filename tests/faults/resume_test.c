@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/folder.h"
 #include "ckpt/writer.h"
@@ -415,6 +416,70 @@ static void torn_journal(void **state)
     expect_same("whole");
 }
 
+/* Its first line, then what somebody else has written there. */
+static void put_journal(const char *first, const char *line, int times)
+{
+    struct oz_buf b;
+    oz_buf_init(&b, (size_t)16 << 20);
+    oz_buf_append(&b, first, strcspn(first, "\n") + 1);
+    for (int i = 0; i < times; i++) {
+        oz_buf_printf(&b, line, i, i);
+    }
+    assert_int_equal(b.status, OZ_OK);
+    scratch_write(JOURNAL, b.data, b.bytes);
+    oz_buf_deinit(&b);
+}
+
+/* Sizes whose sum overflows, ways out of the folder, more lines than there can be files: none counts,
+ * nothing outside is touched, and reading them takes a moment. */
+static void hostile_journal(void **state)
+{
+    static const struct {
+        const char *line;
+        int times;
+    } cases[] = {
+        {"{\"file\": \"x%d\", \"bytes\": 9223372036854775807, \"modified_ns\": %d}\n", 3},
+        {"{\"file\": \"x%d\", \"bytes\": -9223372036854775808, \"modified_ns\": %d}\n", 3},
+        {"{\"file\": \"../precious\", \"bytes\": 8, \"modified_ns\": %d%d}\n", 1},
+        {"{\"file\": \"./transformer/%d/../config.json\", \"bytes\": %d}\n", 3},
+        {"{\"file\": \"\", \"bytes\": %d%d}\n", 2},
+        {"{\"file\": \"transformer\", \"bytes\": %d%d}\n", 2},
+        {"{\"file\": \"x%d\", \"bytes\": %d}\n", 100000},
+    };
+    scratch_text("precious", "precious");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run r = leave_part();
+        char *text = scratch_read(JOURNAL);
+        put_journal(text, cases[i].line, cases[i].times);
+        free(text);
+        ok(quantize(&r));
+        assert_null(strstr(scratch_log, "whole files of it"));
+        expect_same("whole");
+    }
+    char *kept = scratch_read("precious");
+    assert_string_equal(kept, "precious");
+    free(kept);
+    /* Of two lines of a file the later one counts. */
+    struct run r = leave_part();
+    int whole = whole_files();
+    char *text = scratch_read(JOURNAL);
+    char *second = strchr(text, '\n') + 1;
+    struct oz_buf b;
+    oz_buf_init(&b, (size_t)1 << 20);
+    oz_buf_append(&b, text, (size_t)(second - text));
+    oz_buf_puts(&b, "{\"file\": \"transformer/config.json\", \"bytes\": 1}\n");
+    oz_buf_puts(&b, second);
+    oz_buf_puts(&b, second);
+    scratch_write(JOURNAL, b.data, b.bytes);
+    oz_buf_deinit(&b);
+    free(text);
+    ok(quantize(&r));
+    char words[64];
+    (void)snprintf(words, sizeof words, "%d whole files of it", whole);
+    expect_said(words);
+    expect_same("whole");
+}
+
 static void another_plan(void **state)
 {
     struct run r = leave_part();
@@ -506,6 +571,7 @@ int main(void)
         cmocka_unit_test(again_and_again),
         cmocka_unit_test(scales_that_span_files),
         cmocka_unit_test(torn_journal),
+        cmocka_unit_test(hostile_journal),
         cmocka_unit_test(files_that_were_changed),
         cmocka_unit_test(another_plan),
         cmocka_unit_test(a_changed_model),
