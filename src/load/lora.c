@@ -75,9 +75,42 @@ static const struct oz_json *member(const struct config *c, const char *key)
     return oz_json_get(c->json, full);
 }
 
+/* What decides the factor must be what it should be: a wrong type would be another picture. */
+static enum oz_status check_types(const struct config *c, struct oz_error *err)
+{
+    static const struct {
+        const char *key;
+        enum oz_json_type type;
+        const char *what;
+    } types[] = {
+        {"use_dora", OZ_JSON_BOOL, "true or false"},
+        {"use_rslora", OZ_JSON_BOOL, "true or false"},
+        {"alpha_pattern", OZ_JSON_OBJECT, "an object"},
+        {"peft_type", OZ_JSON_STRING, "a string"},
+    };
+    if (oz_json_type(c->json) != OZ_JSON_OBJECT) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: a LoRA's config must be an object, not %s.",
+                       c->name, oz_json_type_name(c->json));
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const struct oz_json *v = member(c, types[i].key);
+        if (v != NULL && oz_json_type(v) != types[i].type && oz_json_type(v) != OZ_JSON_NULL) {
+            return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: \"%s\" must be %s, not %s.", c->name,
+                           types[i].key, types[i].what, oz_json_type_name(v));
+        }
+    }
+    return OZ_OK;
+}
+
 static enum oz_status check_config(const struct config *c, struct oz_error *err)
 {
     const struct oz_json *alpha = member(c, "lora_alpha");
+    OZ_TRY(check_types(c, err));
+    const char *type = oz_json_string(member(c, "peft_type"), "LORA");
+    if (strcmp(type, "LORA") != 0) {
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                       "%s: \"peft_type\" is \"%.64s\"; ounce merges LORA only.", c->name, type);
+    }
     if (oz_json_bool(member(c, "use_dora"), false)) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
                        "%s: \"use_dora\" is set; ounce merges plain LoRA only, so merge this one "
