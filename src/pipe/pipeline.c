@@ -59,7 +59,14 @@ static enum oz_status check_index_class(const char *path, const struct oz_json *
                            kinds[i].name, found, kinds[i].class_name);
         }
     }
-    return OZ_OK;
+    /* The reference takes the class from here, whatever the scheduler's own config says. */
+    static const char wanted[] = "FlowMatchEulerDiscreteScheduler";
+    const char *found = oz_json_string(oz_json_at(oz_json_get(json, "scheduler"), 1), "absent");
+    return strcmp(found, wanted) == 0
+               ? OZ_OK
+               : OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                         "%s: the scheduler is %s; for this model ounce has %s.", path, found,
+                         wanted);
 }
 
 static enum oz_status read_index(const char *folder, struct oz_error *err)

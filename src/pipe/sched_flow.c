@@ -8,6 +8,9 @@
 #include "base/log.h"
 #include "base/names.h"
 
+#define MAX_SHIFT 100   /* of base_shift and max_shift, either sign */
+#define MAX_FACTOR 1e30 /* of shift */
+
 /* ---- config ---- */
 
 /* Keys that are read. */
@@ -103,14 +106,21 @@ static enum oz_status read_time_shift(struct oz_sched_flow_config *c, const stru
 static enum oz_status check_values(const struct oz_sched_flow_config *c, const char *name,
                                    struct oz_error *err)
 {
-    if (!(c->shift > 0.0) || !isfinite(c->shift)) {
-        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: \"shift\" is %g; it must be above 0.", name,
-                       c->shift);
+    if (!(c->shift > 0.0 && c->shift <= MAX_FACTOR)) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: \"shift\" is %g; it must be above 0, to %g.", name,
+                       c->shift, MAX_FACTOR);
     }
     if (!(c->shift_terminal >= 0.0 && c->shift_terminal < 1.0)) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
                        "%s: \"shift_terminal\" is %g; it must be null or lie in 0 to 1.", name,
                        c->shift_terminal);
+    }
+    const double shifts[] = {c->base_shift, c->max_shift};
+    for (int i = 0; i < 2; i++) {
+        if (!(fabs(shifts[i]) <= MAX_SHIFT)) { /* sigma takes its exponential */
+            return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: \"%s\" is %g; it must lie in -%d to %d.", name,
+                           i == 0 ? "base_shift" : "max_shift", shifts[i], MAX_SHIFT, MAX_SHIFT);
+        }
     }
     if (c->use_dynamic_shifting && c->base_image_seq_len == c->max_image_seq_len) {
         return OZ_FAIL(
