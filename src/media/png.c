@@ -339,6 +339,25 @@ static enum oz_status decode_with(struct work *w, struct oz_error *err)
     return done ? OZ_OK : OZ_FAIL(err, OZ_ERR_FORMAT, "The PNG cannot be read: %s.", w->message);
 }
 
+/* Does every chunk lie within the data? The library takes memory for what a chunk says that it has, up to
+ * 2 GiB, and writes to all of it before it reads. */
+static bool chunks_fit(const uint8_t *data, size_t bytes)
+{
+    size_t at = 8;
+    while (bytes - at >= 8) { /* length, name; and behind the data a checksum */
+        const uint8_t *p = data + at;
+        size_t length = (size_t)p[0] << 24 | (size_t)p[1] << 16 | (size_t)p[2] << 8 | (size_t)p[3];
+        if (bytes - at < 12 || length > bytes - at - 12) {
+            return false;
+        }
+        if (memcmp(p + 4, "IEND", 4) == 0) {
+            break;
+        }
+        at += length + 12;
+    }
+    return true;
+}
+
 enum oz_status oz_png_decode(const void *data, size_t bytes, uint64_t max_pixels,
                              struct oz_png *png, struct oz_error *err)
 {
@@ -346,6 +365,9 @@ enum oz_status oz_png_decode(const void *data, size_t bytes, uint64_t max_pixels
     *png = (struct oz_png){0};
     if (bytes < sizeof signature || memcmp(data, signature, sizeof signature) != 0) {
         return OZ_FAIL(err, OZ_ERR_FORMAT, "The picture is not a PNG.");
+    }
+    if (!chunks_fit(data, bytes)) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "The PNG cannot be read: the data ends too early.");
     }
     struct work w = {.data = data, .left = bytes, .max_pixels = max_pixels, .picture = png};
     enum oz_status status = decode_with(&w, err);

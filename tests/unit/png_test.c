@@ -301,6 +301,27 @@ static void test_damage(void **state)
     oz_buf_deinit(&b);
 }
 
+/* A chunk that says it has 2 GiB: an error before any memory is taken. */
+static void test_chunks_that_claim_more(void **state)
+{
+    static const char *const types[] = {"tEXt", "zTXt", "iTXt", "iCCP", "IDAT", "PLTE", "eXIf"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct oz_buf b;
+        struct oz_png png;
+        oz_buf_init(&b, 1 << 10);
+        put_header(&b, 4, 4, 8, 2, 0);
+        put_u32(&b, 0x7FFFFFFF);
+        oz_buf_append(&b, types[i], 4);
+        oz_buf_puts(&b, i % 2 == 0 ? "some bytes" : "");
+        uint64_t calls = oz_alloc_calls();
+        err.message[0] = '\0';
+        assert_int_equal(oz_png_decode(b.data, b.bytes, MANY, &png, &err), OZ_ERR_FORMAT);
+        assert_non_null(strstr(err.message, "ends too early"));
+        assert_int_equal(oz_alloc_calls(), calls);
+        oz_buf_deinit(&b);
+    }
+}
+
 static void test_out_of_memory(void **state)
 {
     const struct oz_png_text texts[] = {{OZ_PNG_KEYWORD, "{\"a\": 1}"}, {"u", "\xC3\xA9"}};
@@ -332,7 +353,8 @@ int main(void)
         cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_texts),
         cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_foreign_texts), cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_damage),        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_damage),        cmocka_unit_test(test_chunks_that_claim_more),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
