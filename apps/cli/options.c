@@ -93,7 +93,9 @@ static char *range_of(const struct option_row *row)
 {
     switch (row->type) {
     case I32: return cli_format("a whole number from %.0f to %.0f", row->least, row->most);
-    case U64: return cli_format("a whole number from 0 to %llu", (unsigned long long)UINT64_MAX);
+    case U64:
+        return cli_format("a whole number from %.0f to %llu", row->least,
+                          (unsigned long long)UINT64_MAX);
     case F64: return cli_format("a number from %g to %g", row->least, row->most);
     case CHOICE:
         return cli_format(strchr(row->choices, ',') != NULL ? "one of %s" : "%s", row->choices);
@@ -124,7 +126,8 @@ static bool store(struct settings *settings, const struct option_row *row, const
         *(int32_t *)member = (int32_t)whole;
         return true;
     case U64:
-        if (!read_whole(text, &negative, &whole) || errno == ERANGE || (negative && whole != 0)) {
+        if (!read_whole(text, &negative, &whole) || errno == ERANGE || (negative && whole != 0) ||
+            (double)whole < row->least) {
             return false;
         }
         *(uint64_t *)member = whole;

@@ -60,9 +60,6 @@ enum oz_status cli_quantize(const struct settings *s)
     if (s->output == NULL || *s->output == '\0') {
         return cli_fail(OZ_ERR_ARG, "Where to? --output FOLDER is missing.");
     }
-    if (s->max_shard_bytes == 0) {
-        return cli_fail(OZ_ERR_ARG, "--max-shard-bytes must be 1 or more.");
-    }
     cli_interrupt_catch();
     cli_progress_init(&progress, s->quiet);
     cli_model_options(&words, s, &ignored);

@@ -154,11 +154,10 @@ static enum oz_status check_forced(const char *forced, struct oz_error *err)
         }
         if (!found) {
             const char *near = oz_names_nearest(word, names, count);
-            return OZ_FAIL(
-                err, OZ_ERR_ARG,
-                "OUNCE_FORCE: there is no kernel %s%s%s%s. \"ounce kernels\" lists them.", word,
-                near != NULL ? "; did you mean " : "", near != NULL ? near : "",
-                near != NULL ? "?" : "");
+            return OZ_FAIL(err, OZ_ERR_ARG,
+                           "OUNCE_FORCE: there is no kernel %s%s%s%s \"ounce kernels\" lists them.",
+                           word, near != NULL ? "; did you mean " : "", near != NULL ? near : "",
+                           near != NULL ? "?" : ".");
         }
         p += n + (p[n] == ',');
     }

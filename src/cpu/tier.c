@@ -140,8 +140,8 @@ enum oz_status oz_tier_limit(uint32_t mask, const char *wanted, uint32_t *limite
     }
     const char *near = oz_names_nearest(wanted, names, OZ_TIER_COUNT);
     return OZ_FAIL(err, OZ_ERR_ARG,
-                   "OUNCE_CPU=%s: no such tier%s%s%s. There are scalar, avx2, avxvnni, avx512, "
+                   "OUNCE_CPU=%s: no such tier%s%s%s There are scalar, avx2, avxvnni, avx512, "
                    "avx512bf16 and amx.",
                    wanted, near != NULL ? "; did you mean " : "", near != NULL ? near : "",
-                   near != NULL ? "?" : "");
+                   near != NULL ? "?" : ".");
 }

@@ -108,9 +108,9 @@ static enum oz_status apply_defaults(struct oz_pipeline *p, const char *path,
         if (!found) {
             const char *near =
                 oz_names_nearest(oz_json_key(it), known, sizeof known / sizeof *known);
-            return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: the key \"%s\" is not known%s%s%s.", path,
+            return OZ_FAIL(err, OZ_ERR_FORMAT, "%s: the key \"%s\" is not known%s%s%s", path,
                            oz_json_key(it), near != NULL ? "; did you mean \"" : "",
-                           near != NULL ? near : "", near != NULL ? "\"?" : "");
+                           near != NULL ? near : "", near != NULL ? "\"?" : ".");
         }
     }
     int64_t width;

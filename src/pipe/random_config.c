@@ -67,9 +67,9 @@ enum oz_status oz_random_sizes_fill(struct oz_random_sizes *s, const struct oz_r
     if (!found) {
         const char *near = oz_names_nearest(like, names, LIKES);
         return OZ_FAIL(err, OZ_ERR_ARG,
-                       "No sizes are named \"%s\"%s%s%s; there are emoji and qwen-image.", like,
+                       "No sizes are named \"%s\"%s%s%s There are emoji and qwen-image.", like,
                        near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
-                       near != NULL ? "\"?" : "");
+                       near != NULL ? "\"?" : ".");
     }
     OZ_TRY(take(m->layers, 1, 1024, "layers", &s->layers, err));
     OZ_TRY(take(m->heads, 1, 256, "heads", &s->heads, err));

@@ -160,7 +160,9 @@ static const char *nearest(const char *name)
         names[count++] = m->name;
     }
     for (int32_t i = 0; i < ALIASES; i++) {
-        names[count++] = aliases[i].alias;
+        if (strlen(aliases[i].alias) > 3) { /* "fp4", "inc": near to any two or three letters */
+            names[count++] = aliases[i].alias;
+        }
     }
     return oz_names_nearest(name, names, count);
 }
@@ -177,10 +179,10 @@ enum oz_status oz_method_get(const struct oz_method **out, const char *name, str
     const char *near = nearest(name);
     (void)OZ_FAIL(
         err, OZ_ERR_ARG,
-        "Unknown quantization method: \"%.100s\"%s%s%s. Weights are quantized while loading by one "
+        "Unknown quantization method: \"%.100s\"%s%s%s Weights are quantized while loading by one "
         "of: %s.",
         name, near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
-        near != NULL ? "\"?" : "", oz_buf_text(&list));
+        near != NULL ? "\"?" : ".", oz_buf_text(&list));
     oz_buf_deinit(&list);
     return OZ_ERR_ARG;
 }
@@ -242,9 +244,9 @@ static enum oz_status check_scheme(const struct oz_method *m, const char *scheme
         }
         const char *near = oz_names_nearest(scheme, names, count);
         (void)OZ_FAIL(err, OZ_ERR_ARG,
-                      "Method %s: there is no scheme \"%.100s\"%s%s%s. There are: %s.", m->name,
+                      "Method %s: there is no scheme \"%.100s\"%s%s%s There are: %s.", m->name,
                       scheme, near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
-                      near != NULL ? "\"?" : "", oz_buf_text(&list));
+                      near != NULL ? "\"?" : ".", oz_buf_text(&list));
         oz_buf_deinit(&list);
         return OZ_ERR_ARG;
     }

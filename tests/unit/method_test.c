@@ -125,6 +125,9 @@ static void unknown_names(void **state)
     assert_non_null(strstr(err.message, "mxfp4_dualscale, nvfp4"));
     assert_int_equal(oz_method_get(&m, "zzzzzzzzzzzzzzzzzzzz", &err), OZ_ERR_ARG);
     assert_null(strstr(err.message, "did you mean"));
+    /* Not "fp4", which names a kind of checkpoint and would be refused. */
+    assert_int_equal(oz_method_get(&m, "q4", &err), OZ_ERR_ARG);
+    assert_non_null(strstr(err.message, "\"q4\". Weights are quantized"));
 }
 
 static void schemes_are_whole(void **state)

@@ -18,7 +18,7 @@ expect 'without a keep-list it draws, too' 0 'k.png' '' generate m $small --quie
 expect 'it is a model already' 2 '' 'ounce: m holds a model already.*--overwrite).' quantize -o m -q int8
 expect 'replaced' 0 'm' '' quantize -o m -q int8 --overwrite --quiet --ignored-layers img_mlp,txt_mlp
 ok 'what was there is gone' test ! -e m/transformer/diffusion_pytorch_model.safetensors.index.json
-expect 'no shards of nothing' 2 '' 'ounce: --max-shard-bytes must be 1 or more.' quantize -o n -q int8 --max-shard-bytes 0
+expect 'no shards of nothing' 2 '' 'ounce: --max-shard-bytes must be a whole number from 1 to *, not '"'0'." quantize -o n -q int8 --max-shard-bytes 0
 expect 'another method' 2 '' '*compressed_tensors*does not match*mxfp4*' generate m $small -p x -q mxfp4
 expect 'its own' 0 'x.png' '' generate m $small --quiet -p x -q compressed-tensors -o x.png
 expect 'quantized again' 2 '' '*Nothing of the model would be quantized*' quantize m -o n
