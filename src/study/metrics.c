@@ -1,6 +1,7 @@
 #include "study/metrics.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Bytes that are summed in integers before the sums go to double: 255^2 of each fits 32 bits for as
  * many, which lets the compiler use narrow lanes. */
@@ -96,4 +97,19 @@ struct oz_metrics oz_distance_metrics(const struct oz_distance *d, double data_r
     m.relative_l2 = d->sum_squares == 0 ? 0 : m.l2 / sqrt(d->reference2);
     m.psnr_db = data_range > 0 ? 20 * log10(data_range) - 10 * log10(m.mse) : (double)NAN;
     return m;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+double oz_median(double *values, int32_t count)
+{
+    if (count < 1) {
+        return 0;
+    }
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }

@@ -44,4 +44,7 @@ struct oz_metrics {
  * none. A distance of no elements is that of equal ones. */
 struct oz_metrics oz_distance_metrics(const struct oz_distance *d, double data_range);
 
+/* The median of values, which are sorted for it; 0 of none. */
+double oz_median(double *values, int32_t count);
+
 #endif

@@ -1,7 +1,6 @@
 #include "study/models.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -207,18 +206,6 @@ static enum oz_status work_init(struct work *w, struct oz_error *err)
     return there ? OZ_OK : OZ_FAIL_NOMEM(err, "a variant's latents");
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-static double median(double *values, int32_t count)
-{
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return count > 0 ? 0.5 * (values[(count - 1) / 2] + values[count / 2]) : 0;
-}
-
 static enum oz_status keep_reference(const struct work *w, int32_t task, struct oz_error *err)
 {
     const struct oz_model_comparison *c = w->c;
@@ -292,9 +279,9 @@ static enum oz_status draw(struct work *w, int32_t task, struct oz_error *err)
         c->steps_done += c->shape.steps;
     }
     w->own = false;
-    fresh.text_s = median(w->times[0], c->args->measure_runs);
-    fresh.denoise_s = median(w->times[1], c->args->measure_runs);
-    fresh.decode_s = median(w->times[2], c->args->measure_runs);
+    fresh.text_s = oz_median(w->times[0], c->args->measure_runs);
+    fresh.denoise_s = oz_median(w->times[1], c->args->measure_runs);
+    fresh.decode_s = oz_median(w->times[2], c->args->measure_runs);
     oz_rgb_from_planes(w->drawing.picture, (size_t)pixels(c), w->rgb[0]);
     fresh.picture_hash = oz_hash_bytes(OZ_HASH_START, w->rgb[0], (size_t)(3 * pixels(c)));
     fresh.trajectory_hash =

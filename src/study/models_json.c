@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/json.h"
 #include "study/models.h"
 
 static void number(struct oz_buf *b, const char *key, double value)
@@ -30,9 +31,21 @@ static const char *boolean(bool value)
 
 /* ---- what was asked ---- */
 
+/* A request that is an object is embedded as one; what only looks like one is a text. */
+static bool is_object(const char *request)
+{
+    struct oz_json *root;
+    if (request == NULL || request[0] != '{' ||
+        oz_json_parse(&root, request, strlen(request), "request", NULL) != OZ_OK) {
+        return false;
+    }
+    oz_json_free(root);
+    return true;
+}
+
 static void put_variant(struct oz_buf *b, const struct oz_variant *v)
 {
-    bool object = v->quantization != NULL && v->quantization[0] == '{';
+    bool object = is_object(v->quantization);
     oz_buf_puts(b, "{");
     text(b, "label", v->label);
     oz_buf_puts(b, ", ");

@@ -1,6 +1,6 @@
 /* models_sum.c: what a variant's pictures come to, and whether that is enough. */
 #include <math.h>
-#include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -8,12 +8,6 @@
 #include "study/models.h"
 
 /* ---- sums ---- */
-
-static int ascending(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
 
 /* The median of a time over the pictures that are done: the member at an offset in the picture. */
 static double median_time(const struct oz_model_result *r, int32_t tasks, size_t offset)
@@ -26,11 +20,7 @@ static double median_time(const struct oz_model_result *r, int32_t tasks, size_t
                 *(const double *)(const void *)((const char *)&r->pictures[i] + offset);
         }
     }
-    double m = 0;
-    if (count > 0) {
-        qsort(values, (size_t)count, sizeof *values, ascending);
-        m = 0.5 * (values[(count - 1) / 2] + values[count / 2]);
-    }
+    double m = values != NULL ? oz_median(values, count) : 0;
     oz_free(values);
     return m;
 }

@@ -35,6 +35,8 @@ expect 'ratios' 7 '*MISSED*' 'ounce: *times the reference*peak memory, more than
 
 expect 'one fails, the others go on' 4 '*int4w *FAILED: *int8 *[0-9].[0-9][0-9]*' '*ounce: 1 of 2 candidates failed: int4w: *' \
     $one int4w=awq --candidate-quantization int8 --output-json failed.json --report failed.html
+expect 'a request that is no JSON' 2 '*FAILED*' '*ounce: 1 of 1 candidates failed: x: *' $one 'x={"method": }' --output-json odd.json
+ok 'the document is JSON all the same' json_ok odd.json
 ok 'the document says why' grep -q '"error": "The' failed.json
 ok 'the report too' grep -q 'failed: ' failed.html
 "$program" quantize -q int8 -o written --quiet

@@ -15,6 +15,10 @@ expect 'a pattern without a layer' 2 '' '*ignored_layers entry "img_mlpp" matche
 expect 'an expression with a comma' 2 '' '*ignored_layers entry "re:.{1,2}zz" matches no layer*' \
     generate $small -p x -q fp8 --ignored-layers 're:.{1,2}zz'
 expect 'nothing is left' 2 '' '*quantizes nothing*by ignore*' generate $small -p x -q fp8 --ignored-layers 're:.*'
+for method in int8 fp8_per_channel nvfp4 bitsandbytes; do # the time embedder's linears too, which an operator reads where they are plain
+    expect "all layers: $method" 0 '*' '' generate $small --quiet -p x -q $method --keep none -o all.png
+done
+rm all.png
 expect 'nothing is asked for' 2 '' '*no quantization is asked for*' generate $small -p x --keep none
 expect 'nor here' 2 '' '*no quantization is asked for*' generate $small -p x --allow-unmatched
 expect 'ignored layers alone' 2 '' '*nothing is to be quantized*' generate $small -p x --ignored-layers img_mlp
