@@ -56,4 +56,5 @@ static const struct oz_qgemm_kernel micro = {
     .block = block,
 };
 
-OZ_Q_ENTRY(oz_kernel_linear_s8__amx, "oz_linear_s8_s8_f32__amx_32x32", OZ_TIER_AMX, NULL, micro)
+OZ_Q_ENTRY(oz_kernel_linear_s8__amx, "oz_linear_s8_s8_f32__amx_32x32", OZ_TIER_AMX,
+           "Intel Xeon (Emerald Rapids)", micro)

@@ -44,5 +44,5 @@ static const struct oz_qgemm_kernel micro = {
     .store = v_store_tile,
 };
 
-OZ_Q_ENTRY(oz_kernel_linear_s8__avxvnni, "oz_linear_s8_s8_f32__avxvnni_6x16", OZ_TIER_AVXVNNI, NULL,
-           micro)
+OZ_Q_ENTRY(oz_kernel_linear_s8__avxvnni, "oz_linear_s8_s8_f32__avxvnni_6x16", OZ_TIER_AVXVNNI,
+           "Intel Xeon (Emerald Rapids)", micro)
