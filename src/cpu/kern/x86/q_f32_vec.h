@@ -145,20 +145,27 @@ TILE_INLINE void qf_e2m1_halves(__m256i nibbles, __m256i *first, __m256i *second
     *second = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
 }
 
-/* Eight of K of 8 features; in the order of a packed word's nibbles (cpu/qgemm.h). */
-TILE_INLINE vf qf_few_e2m1(const uint8_t *codes, const float *a, vf sum, vf scale, bool scaled)
+/* Eight of K of twice 8 features, side by side, as the sums of either wait for one another; in the order of
+ * a packed word's nibbles (cpu/qgemm.h). */
+#define QF_HALVES(v, x)                                         \
+    qi_i v##0, v##1, v##2, v##3; /* of K i, of K i + 4 above */ \
+    qf_e2m1_halves(x, &v##0, &v##1);                            \
+    qf_e2m1_halves(_mm256_srli_epi32(x, 4), &v##2, &v##3);
+#define QF_LOW(i)                                                                     \
+    *s0 = qf_add(*s0, a + (i), qi_cast(_mm256_slli_epi32(x##i, 16)), scale0, scaled); \
+    *s1 = qf_add(*s1, a + (i), qi_cast(_mm256_slli_epi32(y##i, 16)), scale1, scaled);
+#define QF_HIGH(i)                                                                      \
+    *s0 = qf_add(*s0, a + 4 + (i), qi_cast(qi_and(x##i, 0xFFFF0000U)), scale0, scaled); \
+    *s1 = qf_add(*s1, a + 4 + (i), qi_cast(qi_and(y##i, 0xFFFF0000U)), scale1, scaled);
+
+TILE_INLINE void qf_few_e2m1(const uint8_t *codes, const float *a, vf *s0, vf *s1, vf scale0,
+                             vf scale1, bool scaled)
 {
-    qi_i x = qi_load(codes);
-    qi_i halves[4]; /* of K i, and of K i + 4 above it */
-    qf_e2m1_halves(x, &halves[0], &halves[1]);
-    qf_e2m1_halves(_mm256_srli_epi32(x, 4), &halves[2], &halves[3]);
-    for (int i = 0; i < 4; i++) {
-        sum = qf_add(sum, a + i, qi_cast(_mm256_slli_epi32(halves[i], 16)), scale, scaled);
-    }
-    for (int i = 0; i < 4; i++) {
-        sum = qf_add(sum, a + 4 + i, qi_cast(qi_and(halves[i], 0xFFFF0000U)), scale, scaled);
-    }
-    return sum;
+    qi_i first = qi_load(codes);
+    qi_i second = qi_load(codes + 32);
+    QF_HALVES(x, first)
+    QF_HALVES(y, second)
+    QF_LOW(0) QF_LOW(1) QF_LOW(2) QF_LOW(3) QF_HIGH(0) QF_HIGH(1) QF_HIGH(2) QF_HIGH(3)
 }
 #endif
 
@@ -166,11 +173,6 @@ TILE_INLINE vf qf_few_e2m1(const uint8_t *codes, const float *a, vf sum, vf scal
 TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t *codes,
                             const float *a, vf sum, vf scale, bool scaled)
 {
-#if OZ_VL == 8
-    if (code == OZ_QCODE_E2M1) {
-        return qf_few_e2m1(codes, a, sum, scale, scaled);
-    }
-#endif
     qi_i x = qi_load(codes);
     for (int i = 0; i < 4; i++) {
         if (code == OZ_QCODE_S8) {
@@ -203,6 +205,13 @@ TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t
     sum##v = qf_add(sum##v, a + 1, qf_pair_values(&columns, 1, (v)*OZ_VL, nan), s##v, scaled);
 #define QF_PAIRS(v) QF_PAIRS_AS(v, false)
 #define QF_PAIRS_NAN(v) QF_PAIRS_AS(v, true)
+#if OZ_VL == 8
+#define QF_NIBBLES                                       \
+    qf_few_e2m1(codes, a, &sum0, &sum1, s0, s1, scaled); \
+    qf_few_e2m1(codes + 64, a, &sum2, &sum3, s2, s3, scaled);
+#else
+#define QF_NIBBLES QF_EACH(QF_WORDS)
+#endif
 #define QF_END(v) v_store(q->c + (v)*OZ_VL, sum##v);
 
 /* Codes as they stream, decoded in registers: the same sums as the tile's. */
@@ -229,7 +238,11 @@ TILE_INLINE void qf_few_as(const struct oz_qblock *q, enum oz_qcode code, bool s
                 }
             } else {
                 q_ahead(codes + 64);
-                QF_EACH(QF_WORDS)
+                if (code == OZ_QCODE_E2M1) {
+                    QF_NIBBLES
+                } else {
+                    QF_EACH(QF_WORDS)
+                }
             }
         }
     }
