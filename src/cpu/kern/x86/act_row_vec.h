@@ -205,7 +205,7 @@ static const char *codes_reject(const struct oz_device *dev, const void *args)
     const struct oz_cpu_kernel kernel_ = {.name = (text_),                         \
                                           .op = OZ_OP_ACT_QUANT,                   \
                                           .tier = (tier_),                         \
-                                          .proven = "AMD EPYC (Zen 4)",            \
+                                          .proven = OZ_CODES_PROVEN,               \
                                           .reject = codes_reject,                  \
                                           .scratch = oz_ref_scratch_act_quant,     \
                                           .run = codes_run};

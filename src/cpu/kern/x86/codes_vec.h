@@ -22,6 +22,13 @@
 #define DUAL 512
 #define GROUPS 64 /* whose scales are computed together */
 
+/* Where tests of what is made of this have run. */
+#if OZ_VL == 16
+#define OZ_CODES_PROVEN "Intel Xeon (Emerald Rapids)"
+#else
+#define OZ_CODES_PROVEN "Intel Xeon (Emerald Rapids), AMD EPYC (Zen 3)"
+#endif
+
 /* ---- vectors of integers ---- */
 
 #if OZ_VL == 16

@@ -225,7 +225,7 @@ ROWS(encode_nvfp4, nvfp4_row)
         .codec = &oz_codec_##name_,                                           \
         .stored = STORED_DTYPE,                                               \
         .tier = (enum_),                                                      \
-        .proven = "AMD EPYC (Zen 4)"};
+        .proven = OZ_CODES_PROVEN};
 
 #define ENCODERS(tier_, enum_)                                \
     ENCODER(STORED, fp8_tensor, tier_, enum_, observe_amax)   \

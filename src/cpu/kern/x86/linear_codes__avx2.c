@@ -10,4 +10,4 @@
 static const struct oz_qgemm_kernel micro = QF_KERNEL(128);
 
 OZ_Q_ENTRY(oz_kernel_linear_codes__avx2, "oz_linear_f32_codes_f32__avx2_6x16", OZ_TIER_AVX2,
-           "AMD EPYC (Zen 4)", micro)
+           "AMD EPYC (Zen 4), AMD EPYC (Zen 3)", micro)

@@ -73,4 +73,4 @@ static const struct oz_qgemm_kernel micro = {
 };
 
 OZ_Q_ENTRY(oz_kernel_linear_s8__avx2, "oz_linear_s8_s8_f32__avx2_6x16", OZ_TIER_AVX2,
-           "AMD EPYC (Zen 4)", micro)
+           "AMD EPYC (Zen 4), AMD EPYC (Zen 3)", micro)
