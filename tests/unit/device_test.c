@@ -38,7 +38,7 @@ static void fails(const char *name, uint32_t flags, enum oz_status status, const
 static void wrong_names(void **state)
 {
     fails("cpi", 0, OZ_ERR_ARG, "did you mean \"cpu\"?");
-    fails("tpu9000", 0, OZ_ERR_ARG, "Devices of this build: cpu, auto.");
+    fails("tpu9000", 0, OZ_ERR_ARG, "Devices of this build: cuda, cpu, auto.");
     fails("", 0, OZ_ERR_ARG, "Devices of this build");
     fails("cpu:", 0, OZ_ERR_ARG, "a number from 0");
     fails("cpu:x", 0, OZ_ERR_ARG, "a number from 0");

@@ -1,0 +1,226 @@
+/*
+ * Products, by cuBLASLt. Row-major y = x w^T is column-major y^T = w x^T: the weight is A, the rows are
+ * B. The algorithm of a layer is chosen once, for CHOSEN_ROWS rows, and used for any number of them;
+ * sums over K are never split. So a row's bytes depend on the row alone (tests/gpu compares them).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cuda/host/cuda.h"
+
+#define CHOSEN_ROWS 4096
+#define CANDIDATES 16
+
+static const int64_t rows_to_take[] = {1, 2, 13, 64, 257, CHOSEN_ROWS};
+
+/* Descriptors of one product: no heap behind them. */
+struct problem {
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t w, x, y;
+    struct oz_cuda_algo key;
+};
+
+static cudaDataType_t type_of(enum oz_dtype dtype)
+{
+    switch (dtype) {
+    case OZ_DTYPE_BF16: return CUDA_R_16BF;
+    case OZ_DTYPE_F8_E4M3: return CUDA_R_8F_E4M3;
+    case OZ_DTYPE_I8: return CUDA_R_8I;
+    case OZ_DTYPE_I32: return CUDA_R_32I;
+    default: return CUDA_R_32F;
+    }
+}
+
+static cublasStatus_t set_up(const struct oz_cuda_gemm *g, int64_t m, struct problem *p)
+{
+    cudaDataType_t w_type = type_of(g->w_dtype);
+    cudaDataType_t x_type = type_of(g->x_dtype);
+    cudaDataType_t y_type = type_of(g->y_dtype);
+    bool integer = g->y_dtype == OZ_DTYPE_I32;
+    cublasOperation_t transposed = g->w_by_k ? CUBLAS_OP_N : CUBLAS_OP_T;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cublasStatus_t s = cublasLtMatmulDescInit(&p->op, integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                              integer ? CUDA_R_32I : CUDA_R_32F);
+    if (s == CUBLAS_STATUS_SUCCESS) {
+        s = cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                           sizeof transposed);
+    }
+    if (s == CUBLAS_STATUS_SUCCESS && g->bias != NULL) {
+        s = cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                           sizeof epilogue);
+    }
+    if (s == CUBLAS_STATUS_SUCCESS && g->bias != NULL) {
+        s = cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
+                                           sizeof g->bias);
+    }
+    if (s == CUBLAS_STATUS_SUCCESS) {
+        s = cublasLtMatrixLayoutInit(&p->w, w_type, (uint64_t)(g->w_by_k ? g->n : g->k),
+                                     (uint64_t)(g->w_by_k ? g->k : g->n), g->w_stride);
+    }
+    if (s == CUBLAS_STATUS_SUCCESS) {
+        s = cublasLtMatrixLayoutInit(&p->x, x_type, (uint64_t)g->k, (uint64_t)m, g->x_stride);
+    }
+    if (s == CUBLAS_STATUS_SUCCESS) {
+        s = cublasLtMatrixLayoutInit(&p->y, y_type, (uint64_t)g->n, (uint64_t)m, g->y_stride);
+    }
+    p->key = (struct oz_cuda_algo){.n = g->n,
+                                   .k = g->k,
+                                   .x_type = (int32_t)x_type,
+                                   .w_type = (int32_t)w_type,
+                                   .y_type = (int32_t)y_type,
+                                   .kind = (g->w_by_k ? 1 : 0) + (g->bias != NULL ? 2 : 0)};
+    return s;
+}
+
+static bool same_key(const struct oz_cuda_algo *a, const struct oz_cuda_algo *b)
+{
+    return a->n == b->n && a->k == b->k && a->x_type == b->x_type && a->w_type == b->w_type &&
+           a->y_type == b->y_type && a->kind == b->kind;
+}
+
+static int32_t config(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what)
+{
+    int32_t value = -1;
+    size_t written;
+    (void)cublasLtMatmulAlgoConfigGetAttribute(algo, what, &value, sizeof value, &written);
+    return value;
+}
+
+/* Does it sum K in one piece, for any number of rows? */
+static bool is_steady(struct oz_cuda *c, const struct oz_cuda_gemm *g,
+                      const cublasLtMatmulAlgo_t *algo)
+{
+    if (config(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1 ||
+        config(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) > 0) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof rows_to_take / sizeof *rows_to_take; i++) {
+        struct problem p;
+        cublasLtMatmulHeuristicResult_t result;
+        if (set_up(g, rows_to_take[i], &p) != CUBLAS_STATUS_SUCCESS ||
+            cublasLtMatmulAlgoCheck(c->lt, &p.op, &p.w, &p.x, &p.y, &p.y, algo, &result) !=
+                CUBLAS_STATUS_SUCCESS ||
+            result.workspaceSize > (size_t)OZ_CUDA_WORKSPACE_BYTES) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static cublasStatus_t ask(struct oz_cuda *c, struct problem *p,
+                          cublasLtMatmulHeuristicResult_t *results, int *count)
+{
+    cublasLtMatmulPreferenceOpaque_t preference;
+    size_t workspace = (size_t)OZ_CUDA_WORKSPACE_BYTES;
+    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
+    uint32_t align = 16;
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    *count = 0;
+    cublasStatus_t s = cublasLtMatmulPreferenceInit(&preference);
+    if (s == CUBLAS_STATUS_SUCCESS) {
+        s = cublasLtMatmulPreferenceSetAttribute(
+            &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    }
+    if (s == CUBLAS_STATUS_SUCCESS) {
+        s = cublasLtMatmulPreferenceSetAttribute(
+            &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    }
+    for (size_t i = 0; i < 4 && s == CUBLAS_STATUS_SUCCESS; i++) {
+        s = cublasLtMatmulPreferenceSetAttribute(&preference, alignments[i], &align, sizeof align);
+    }
+    return s != CUBLAS_STATUS_SUCCESS
+               ? s
+               : cublasLtMatmulAlgoGetHeuristic(c->lt, &p->op, &p->w, &p->x, &p->y, &p->y,
+                                                &preference, CANDIDATES, results, count);
+}
+
+/* Fills key->algo. */
+static enum oz_status choose(struct oz_cuda *c, const struct oz_cuda_gemm *g,
+                             struct oz_cuda_algo *key)
+{
+    cublasLtMatmulHeuristicResult_t results[CANDIDATES];
+    struct problem p;
+    int count = 0;
+    cublasStatus_t s = set_up(g, CHOSEN_ROWS, &p);
+    if (s == CUBLAS_STATUS_SUCCESS) {
+        s = ask(c, &p, results, &count);
+    }
+    for (int i = 0; s == CUBLAS_STATUS_SUCCESS && i < count; i++) {
+        const cublasLtMatmulAlgo_t *algo = &results[i].algo;
+        if (results[i].state == CUBLAS_STATUS_SUCCESS && is_steady(c, g, algo)) {
+            key->algo = *algo;
+            oz_log(OZ_LOG_DEBUG, "dispatch",
+                   "gemm n %lld k %lld types %d %d %d kind %d: algorithm %d, tile %d, stages %d, "
+                   "candidate %d of %d",
+                   (long long)g->n, (long long)g->k, key->x_type, key->w_type, key->y_type,
+                   key->kind, config(algo, CUBLASLT_ALGO_CONFIG_ID),
+                   config(algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
+                   config(algo, CUBLASLT_ALGO_CONFIG_STAGES_ID), i, count);
+            return OZ_OK;
+        }
+    }
+    oz_log(OZ_LOG_ERROR, "dispatch",
+           "cuBLASLt has no algorithm that sums K in one piece for n %lld, k %lld (strides %lld %lld "
+           "%lld), %s by %s to %s: %s, %d candidates.",
+           (long long)g->n, (long long)g->k, (long long)g->x_stride, (long long)g->w_stride,
+           (long long)g->y_stride, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
+           oz_dtype_name(g->y_dtype), cublasLtGetStatusName(s), count);
+    return s == CUBLAS_STATUS_SUCCESS || s == CUBLAS_STATUS_NOT_SUPPORTED ? OZ_ERR_UNSUPPORTED
+                                                                         : OZ_ERR_DEVICE;
+}
+
+static enum oz_status find_algo(struct oz_cuda *c, const struct oz_cuda_gemm *g,
+                                struct oz_cuda_algo *key)
+{
+    enum oz_status status = OZ_OK;
+    bool found = false;
+    pthread_mutex_lock(&c->lock);
+    for (int32_t i = 0; i < c->algo_count && !found; i++) {
+        if (same_key(&c->algos[i], key)) {
+            *key = c->algos[i];
+            found = true;
+        }
+    }
+    if (!found) {
+        status = choose(c, g, key);
+        if (status == OZ_OK && c->algo_count < OZ_CUDA_MOST_ALGOS) {
+            c->algos[c->algo_count++] = *key;
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm *g)
+{
+    struct oz_cuda *c = oz_cuda_of(ctx->dev);
+    struct problem p;
+    const float one = 1;
+    const float zero = 0;
+    const int32_t one_integer = 1;
+    const int32_t zero_integer = 0;
+    bool integer = g->y_dtype == OZ_DTYPE_I32;
+    if (g->m == 0 || g->n == 0 || g->k == 0) {
+        return g->k == 0 && g->m > 0 && g->n > 0 ? OZ_ERR_UNSUPPORTED : OZ_OK;
+    }
+    cublasStatus_t s = set_up(g, g->m, &p);
+    if (s != CUBLAS_STATUS_SUCCESS) {
+        oz_log(OZ_LOG_ERROR, "dispatch", "cuBLASLt refuses a product: %s.", cublasLtGetStatusName(s));
+        return OZ_ERR_DEVICE;
+    }
+    OZ_TRY(find_algo(c, g, &p.key));
+    s = cublasLtMatmul(c->lt, &p.op, integer ? (const void *)&one_integer : (const void *)&one, g->w,
+                       &p.w, g->x, &p.x, integer ? (const void *)&zero_integer : (const void *)&zero,
+                       g->y, &p.y, g->y, &p.y, &p.key.algo, c->workspace,
+                       (size_t)OZ_CUDA_WORKSPACE_BYTES, oz_cuda_stream_of(ctx->dev, ctx->queue));
+    if (s != CUBLAS_STATUS_SUCCESS) {
+        oz_log(OZ_LOG_ERROR, "dispatch", "cuBLASLt failed at m %lld, n %lld, k %lld: %s (%s).",
+               (long long)g->m, (long long)g->n, (long long)g->k, cublasLtGetStatusName(s),
+               cudaGetErrorName(cudaPeekAtLastError()));
+        return OZ_ERR_DEVICE;
+    }
+    return OZ_OK;
+}
