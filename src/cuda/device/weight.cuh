@@ -3,6 +3,7 @@
 #define OZ_CUDA_DEVICE_WEIGHT_CUH
 
 #include "cuda/device/rows.cuh"
+#include "num/codebook_table.c" /* the values, for the device */
 
 #define OZ_NESTED_BLOCKS 256 /* under one nested scale */
 
@@ -13,12 +14,15 @@ static __device__ inline float oz_weight_get_block(const struct oz_cuda_weight &
     int64_t block = (row * w.cols + col) / w.block;
     float absmax;
     if (w.nested_codes != NULL) {
-        absmax = w.table2[w.nested_codes[block]] * w.nested[block / OZ_NESTED_BLOCKS];
+        uint8_t code = w.nested_codes[block];
+        absmax = w.table2 != NULL ? w.table2[code] : dynamic8_values[code];
+        absmax *= w.nested[block / OZ_NESTED_BLOCKS];
         absmax += *w.offset;
     } else {
         absmax = oz_cell(w.level[0].dtype, w.level[0].data, block);
     }
-    return w.table[oz_nibble_get(w.codes + row * w.row_bytes, col)] * absmax;
+    uint8_t code = oz_nibble_get(w.codes + row * w.row_bytes, col);
+    return (w.table != NULL ? w.table[code] : w.nf4 ? nf4_values[code] : fp4_values[code]) * absmax;
 }
 
 static __device__ inline float oz_weight_get(const struct oz_cuda_weight &w, int64_t row,

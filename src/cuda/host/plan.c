@@ -27,7 +27,7 @@ struct known_codec {
     struct {
         int32_t rows, cols; /* of a cell; 0: all */
     } cells[2];
-    int32_t block;
+    int32_t block; /* not 0: codes of a table, under one absmax for a block of the flat matrix */
 };
 
 static const struct known_codec known[] = {
@@ -43,6 +43,10 @@ static const struct known_codec known[] = {
     {"mxfp8", 1, {OZ_PLANE_SCALES}, {{1, 32}}, 0},
     {"mxfp4", 1, {OZ_PLANE_SCALES}, {{1, 32}}, 0},
     {"mxfp4_dualscale", 2, {OZ_PLANE_SCALES, OZ_PLANE_SCALES2}, {{1, 32}, {1, 512}}, 0},
+    {"nf4", 1, {OZ_PLANE_SCALES}, {{0}}, 64},
+    {"nf4_nested", 1, {OZ_PLANE_SCALES}, {{0}}, 64},
+    {"fp4_bnb", 1, {OZ_PLANE_SCALES}, {{0}}, 64},
+    {"fp4_bnb_nested", 1, {OZ_PLANE_SCALES}, {{0}}, 64},
     {"nvfp4", 2, {OZ_PLANE_SCALES, OZ_PLANE_SCALES2}, {{1, 16}, {0, 0}}, 0},
 };
 
@@ -54,6 +58,26 @@ static const struct known_codec *find_codec(const struct oz_weight *w)
         }
     }
     return NULL;
+}
+
+/* A table of values; false: not in f32. */
+static bool table_of(const struct oz_plane_view *v, const float **out)
+{
+    *out = v->present ? v->data : NULL;
+    return !v->present || v->dtype == OZ_DTYPE_F32;
+}
+
+static bool blocks_of(const struct oz_weight *w, struct oz_cuda_weight *out)
+{
+    out->block = w->group_cols;
+    out->nf4 = strncmp(w->codec->name, "nf4", 3) == 0;
+    if (w->planes[OZ_PLANE_SCALES2].present) {
+        out->nested_codes = w->planes[OZ_PLANE_SCALES].data;
+        out->nested = w->planes[OZ_PLANE_SCALES2].data;
+        out->offset = w->planes[OZ_PLANE_OFFSETS].data;
+    }
+    return table_of(&w->planes[OZ_PLANE_CODEBOOK], &out->table) &&
+           table_of(&w->planes[OZ_PLANE_CODEBOOK2], &out->table2);
 }
 
 bool oz_cuda_weight_of(const struct oz_weight *w, struct oz_cuda_weight *out)
@@ -76,13 +100,13 @@ bool oz_cuda_weight_of(const struct oz_weight *w, struct oz_cuda_weight *out)
         out->level[i].cell_cols = k->cells[i].cols;
         out->level[i].row_bytes = v->row_stride_bytes;
     }
-    return true;
+    return k->block == 0 || blocks_of(w, out);
 }
 
 bool oz_cuda_scales_wait(const struct oz_weight *w)
 {
     const struct known_codec *k = find_codec(w);
-    return k != NULL && k->levels == 1 && k->cells[0].cols == 0 && k->cells[0].rows <= 1 &&
+    return k != NULL && k->levels == 1 && k->block == 0 && k->cells[0].cols == 0 && k->cells[0].rows <= 1 &&
            w->planes[OZ_PLANE_SCALES].dtype == OZ_DTYPE_F32;
 }
 

@@ -35,9 +35,10 @@ struct oz_cuda_weight {
     } level[2];
     /* Blocks of the flat matrix under a table of values (bitsandbytes); block 0: not so. */
     int32_t block;
-    const float *table;                   /* [16] */
-    const uint8_t *nested_codes;          /* NULL: level[0] holds the absmax of each block */
-    const float *nested, *offset, *table2; /* [blocks / 256], [1], [256] */
+    bool nf4;                     /* the standard table is nf4's; else fp4's */
+    const float *table, *table2;  /* [16], [256]: a file's own; NULL: the standard ones */
+    const uint8_t *nested_codes;  /* NULL: level[0] holds the absmax of each block */
+    const float *nested, *offset; /* [blocks / 256], [1] */
 };
 
 /* dst [out_rows, out_cols] of F32 or BF16, `stride` elements between rows: the weight, zeros beyond
