@@ -72,8 +72,8 @@ static enum oz_status open_library(const char *file, struct oz_error *err)
                               : "The plug-in %s does not open: %s. Install the libraries that it "
                                 "needs (CUDA with cuBLASLt, cuDNN), or use --device cpu.",
                        getenv("OUNCE_PLUGINS") != NULL || !beside_program(file, beside) ? path
-                       : absent                                                        ? beside
-                                                                                       : path,
+                       : absent                                                         ? beside
+                                                                                        : path,
                        why != NULL ? why : "no reason was given");
     }
     void *symbol = dlsym(library, OZ_BACKEND_ENTRY);

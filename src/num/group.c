@@ -170,7 +170,8 @@ OZ_GROUP_FN void oz_mxfp4_elements(const float *x, int64_t n, uint8_t scale, uin
     }
 }
 
-OZ_GROUP_FN uint8_t oz_mxfp8_encode(const float *x, int64_t n, enum oz_exponent_rule rule, uint8_t *codes)
+OZ_GROUP_FN uint8_t oz_mxfp8_encode(const float *x, int64_t n, enum oz_exponent_rule rule,
+                                    uint8_t *codes)
 {
     bool bad = false;
     uint8_t scale = oz_mx_scale(OZ_DTYPE_F8_E4M3, rule, oz_group_amax(x, n, &bad));
@@ -178,7 +179,8 @@ OZ_GROUP_FN uint8_t oz_mxfp8_encode(const float *x, int64_t n, enum oz_exponent_
     return scale;
 }
 
-OZ_GROUP_FN uint8_t oz_mxfp4_encode(const float *x, int64_t n, enum oz_exponent_rule rule, uint8_t *codes)
+OZ_GROUP_FN uint8_t oz_mxfp4_encode(const float *x, int64_t n, enum oz_exponent_rule rule,
+                                    uint8_t *codes)
 {
     bool bad = false;
     uint8_t scale = oz_mx_scale(OZ_DTYPE_F4, rule, oz_group_amax(x, n, &bad));

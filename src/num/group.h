@@ -88,8 +88,10 @@ OZ_GROUP_FN void oz_mxfp8_elements(const float *x, int64_t n, uint8_t scale, uin
 OZ_GROUP_FN void oz_mxfp4_elements(const float *x, int64_t n, uint8_t scale, uint8_t *codes);
 
 /* A whole group: returns the scale's code. */
-OZ_GROUP_FN uint8_t oz_mxfp8_encode(const float *x, int64_t n, enum oz_exponent_rule rule, uint8_t *codes);
-OZ_GROUP_FN uint8_t oz_mxfp4_encode(const float *x, int64_t n, enum oz_exponent_rule rule, uint8_t *codes);
+OZ_GROUP_FN uint8_t oz_mxfp8_encode(const float *x, int64_t n, enum oz_exponent_rule rule,
+                                    uint8_t *codes);
+OZ_GROUP_FN uint8_t oz_mxfp4_encode(const float *x, int64_t n, enum oz_exponent_rule rule,
+                                    uint8_t *codes);
 
 /* ---- dual scale: MXFP4 groups of 32 under an f32 of 512 ---- */
 

@@ -53,7 +53,8 @@ static void on_op(void *ctx, enum oz_op op, const char *label, const struct oz_a
     require(dev->wait(dev, NULL, &err));
     double now = oz_clock_seconds();
     int i = 0;
-    while (i < line_count && (lines[i].op != op || lines[i].rows != out->rows || lines[i].cols != out->cols)) {
+    while (i < line_count &&
+           (lines[i].op != op || lines[i].rows != out->rows || lines[i].cols != out->cols)) {
         i++;
     }
     if (i == line_count && line_count < MOST_ROWS) {
@@ -84,9 +85,11 @@ static void print_profile(void)
                          (long long)l->rows, (long long)l->cols, (long long)l->calls,
                          1e3 * l->seconds);
         }
-        (void)fprintf(json, "%s{\"op\": \"%s\", \"rows\": %lld, \"cols\": %lld, \"calls\": %lld, \"ms\": %.4f}",
-                      i > 0 ? ", " : "", oz_op_name(l->op), (long long)l->rows,
-                      (long long)l->cols, (long long)l->calls, 1e3 * l->seconds);
+        (void)fprintf(
+            json,
+            "%s{\"op\": \"%s\", \"rows\": %lld, \"cols\": %lld, \"calls\": %lld, \"ms\": %.4f}",
+            i > 0 ? ", " : "", oz_op_name(l->op), (long long)l->rows, (long long)l->cols,
+            (long long)l->calls, 1e3 * l->seconds);
     }
     (void)fprintf(json, "]");
 }
@@ -129,11 +132,12 @@ static void time_forward(const char *name, void (*forward)(struct oz_exec *x, vo
     (void)printf("%-28s %9.3f ms (%.3f to %.3f), weights %.2f GiB, scratch %.2f GiB\n", name,
                  1e3 * seconds[REPEATS / 2], 1e3 * seconds[0], 1e3 * seconds[REPEATS - 1],
                  (double)weight_bytes * 0x1p-30, (double)bytes * 0x1p-30);
-    (void)fprintf(json,
-                  ",\n  {\"name\": \"%s\", \"median_ms\": %.4f, \"least_ms\": %.4f, \"most_ms\": %.4f, "
-                  "\"weight_bytes\": %zu, \"scratch_bytes\": %zu",
-                  name, 1e3 * seconds[REPEATS / 2], 1e3 * seconds[0], 1e3 * seconds[REPEATS - 1],
-                  weight_bytes, bytes);
+    (void)fprintf(
+        json,
+        ",\n  {\"name\": \"%s\", \"median_ms\": %.4f, \"least_ms\": %.4f, \"most_ms\": %.4f, "
+        "\"weight_bytes\": %zu, \"scratch_bytes\": %zu",
+        name, 1e3 * seconds[REPEATS / 2], 1e3 * seconds[0], 1e3 * seconds[REPEATS - 1],
+        weight_bytes, bytes);
     line_count = 0;
     x.dump = on_op;
     last = oz_clock_seconds();
@@ -165,8 +169,8 @@ static struct oz_act random_rows(int64_t rows, int64_t cols)
         seed = seed * 1664525U + 1013904223U;
         host[i] = ((float)(seed >> 8) * 0x1p-24F - 0.5F) * 3.4F;
     }
-    struct oz_act a = oz_act_f32(host != NULL ? device_copy(host, (size_t)(rows * cols) * 4) : NULL,
-                                 rows, cols);
+    struct oz_act a =
+        oz_act_f32(host != NULL ? device_copy(host, (size_t)(rows * cols) * 4) : NULL, rows, cols);
     free(host);
     return a;
 }
@@ -208,8 +212,13 @@ static void bench_transformer(struct dummy *d, const char *const *schemes, int c
     static struct transformer t;
     static struct oz_act acts[256];
     static struct oz_qwen_image_mod mod;
-    struct oz_qwen_image_config c = {.patch_size = 2, .in_channels = 64, .out_channels = 16,
-                                     .layers = 60, .heads = 24, .head_dim = 128, .text_dim = 3584,
+    struct oz_qwen_image_config c = {.patch_size = 2,
+                                     .in_channels = 64,
+                                     .out_channels = 16,
+                                     .layers = 60,
+                                     .heads = 24,
+                                     .head_dim = 128,
+                                     .text_dim = 3584,
                                      .rope_dims = {16, 56, 56}};
     struct oz_arena host;
     struct oz_arena plan;
@@ -265,9 +274,16 @@ static void run_text(struct oz_exec *x, void *ctx)
 static void bench_text(struct dummy *d)
 {
     static struct text_encoder t;
-    struct oz_qwen25_vl_config c = {.hidden = 3584, .intermediate = 18944, .layers = 28, .vocab = 152064,
-                                    .heads = 28, .kv_heads = 4, .head_dim = 128,
-                                    .mrope_section = {16, 24, 24}, .rope_theta = 1e6, .eps = 1e-6F};
+    struct oz_qwen25_vl_config c = {.hidden = 3584,
+                                    .intermediate = 18944,
+                                    .layers = 28,
+                                    .vocab = 152064,
+                                    .heads = 28,
+                                    .kv_heads = 4,
+                                    .head_dim = 128,
+                                    .mrope_section = {16, 24, 24},
+                                    .rope_theta = 1e6,
+                                    .eps = 1e-6F};
     struct oz_arena host;
     struct oz_layer_table table;
     require(oz_arena_init_host(&host, "host", oz_qwen25_vl_host_bytes(&c), &err));
@@ -299,8 +315,12 @@ static void run_vae(struct oz_exec *x, void *ctx)
 static void bench_vae(struct dummy *d)
 {
     static struct decoder t;
-    struct oz_qwen_vae_config c = {.base_dim = 96, .z_dim = 16, .num_res_blocks = 2, .input_channels = 3,
-                                   .levels = 4, .dim_mult = {1, 2, 4, 4}};
+    struct oz_qwen_vae_config c = {.base_dim = 96,
+                                   .z_dim = 16,
+                                   .num_res_blocks = 2,
+                                   .input_channels = 3,
+                                   .levels = 4,
+                                   .dim_mult = {1, 2, 4, 4}};
     struct oz_arena host;
     struct oz_layer_table table;
     require(oz_arena_init_host(&host, "host", oz_qwen_vae_host_bytes(&c), &err));

@@ -99,8 +99,8 @@ static struct gpu_case linear(struct twin *t, int variant)
     if (s->up) {
         args.linear.up = twin_linear(t, s->codec, s->n, s->k, s->bias);
     }
-    struct oz_act *y = s->residual ? twin_act(t, s->m, s->n, 0, OZ_DTYPE_F32, 1)
-                                   : twin_out(t, s->m, s->n, &out);
+    struct oz_act *y =
+        s->residual ? twin_act(t, s->m, s->n, 0, OZ_DTYPE_F32, 1) : twin_out(t, s->m, s->n, &out);
     if (s->residual) {
         struct oz_act *table = twin_act(t, 5, 2 * s->n, 0, OZ_DTYPE_F32, 1);
         args.linear.residual = y;
@@ -131,11 +131,15 @@ static const struct attention_shape attentions[] = {
     {1, 1, 1, 384, OZ_MASK_NONE, 0, OZ_DTYPE_F32, OZ_DTYPE_F32, false},
     {1, 2, 1, 16, OZ_MASK_CAUSAL, 0, OZ_DTYPE_F32, OZ_DTYPE_F32, false},
     {1, 2, 1, 40, OZ_MASK_CAUSAL, 0, OZ_DTYPE_F32, OZ_DTYPE_F32, false},
+    {2, 2, 2, 128, OZ_MASK_NONE, 0, OZ_DTYPE_F32, OZ_DTYPE_BF16, false}, /* from here on long */
+    {2, 2, 2, 64, OZ_MASK_NONE, 0, OZ_DTYPE_BF16, OZ_DTYPE_F32, false},
 };
+#define LONG 8
 
 static struct gpu_case attention(struct twin *t, int variant)
 {
     static const int32_t lengths[2][3] = {{70, 1, 150}, {20, 64, 3}};
+    static const int32_t long_lengths[2][3] = {{30, 64, 11}, {700, 100, 1024}};
     const struct attention_shape *s = &attentions[variant];
     const struct oz_act_spec out = {.dtype = s->out};
     struct oz_act *y = NULL;
@@ -147,7 +151,7 @@ static struct gpu_case attention(struct twin *t, int variant)
                                                 .mask = s->mask,
                                                 .window = s->window};
     for (int i = s->segments - 1; i >= 0; i--) { /* the last made is the first: compared */
-        struct oz_ragged *r = twin_ragged(t, 3, lengths[i]);
+        struct oz_ragged *r = twin_ragged(t, 3, variant < LONG ? lengths[i] : long_lengths[i]);
         int64_t rows = r->offsets[3];
         int64_t q = (int64_t)s->heads * s->dim;
         int64_t kv = (int64_t)s->kv_heads * s->dim;
@@ -178,9 +182,11 @@ static struct gpu_case norm_mod(struct twin *t, int variant)
     struct oz_act *x = twin_act(t, m, n, 4, OZ_DTYPE_F32, 1);
     struct oz_act *table = twin_act(t, 3, 3 * n, 0, OZ_DTYPE_F32, 1);
     struct oz_act *out = twin_out(t, m, n, variant == 0 || variant == 3 ? &bf16 : &f32);
-    args.norm_mod = (struct oz_norm_mod_args){
-        .x = x, .norm = norms[variant], .eps = 1e-6F, .out = out,
-        .fn = variant == 2 ? OZ_FN_SILU : OZ_FN_NONE};
+    args.norm_mod = (struct oz_norm_mod_args){.x = x,
+                                              .norm = norms[variant],
+                                              .eps = 1e-6F,
+                                              .out = out,
+                                              .fn = variant == 2 ? OZ_FN_SILU : OZ_FN_NONE};
     if (variant != 0) {
         args.norm_mod.weight = twin_vector(t, n, 1);
     }
@@ -195,31 +201,32 @@ static struct gpu_case norm_mod(struct twin *t, int variant)
         args.norm_mod.mul = twin_act(t, m, variant == 3 ? n : 1, 0, OZ_DTYPE_F32, 1);
         args.norm_mod.mul_fn = OZ_FN_SIGMOID;
     }
-    return (struct gpu_case){OZ_OP_NORM_MOD, &args, out, variant == 0 || variant == 3 ? 0x1p-10 : 0x1p-20};
+    return (struct gpu_case){OZ_OP_NORM_MOD, &args, out,
+                             variant == 0 || variant == 3 ? 0x1p-10 : 0x1p-20};
 }
 
 static struct gpu_case rope(struct twin *t, int variant)
 {
     bool pairs = variant != 1;
     struct oz_act *x = twin_act(t, 50, 4 * 64, 0, variant == 2 ? OZ_DTYPE_BF16 : OZ_DTYPE_F32, 1);
-    args.rope = (struct oz_qk_norm_rope_args){
-        .x = x,
-        .heads = 4,
-        .head_dim = 64,
-        .eps = 1e-6F,
-        .weight = pairs ? twin_vector(t, 64, 1) : NULL,
-        .rope = pairs ? OZ_ROPE_PAIRS : OZ_ROPE_HALVES,
-        .cosine = twin_act(t, 80, 32, 0, OZ_DTYPE_F32, 1),
-        .sine = twin_act(t, 80, 32, 0, OZ_DTYPE_F32, 1),
-        .table_rows = variant == 0 ? twin_ids(t, 50, 80) : NULL};
+    args.rope =
+        (struct oz_qk_norm_rope_args){.x = x,
+                                      .heads = 4,
+                                      .head_dim = 64,
+                                      .eps = 1e-6F,
+                                      .weight = pairs ? twin_vector(t, 64, 1) : NULL,
+                                      .rope = pairs ? OZ_ROPE_PAIRS : OZ_ROPE_HALVES,
+                                      .cosine = twin_act(t, 80, 32, 0, OZ_DTYPE_F32, 1),
+                                      .sine = twin_act(t, 80, 32, 0, OZ_DTYPE_F32, 1),
+                                      .table_rows = variant == 0 ? twin_ids(t, 50, 80) : NULL};
     return (struct gpu_case){OZ_OP_QK_NORM_ROPE, &args, x, variant == 2 ? 0x1p-9 : 0x1p-20};
 }
 
 static struct gpu_case act_quant(struct twin *t, int variant)
 {
     static const enum oz_act_mode modes[] = {
-        OZ_ACT_NONE,  OZ_ACT_FP8_TOKEN, OZ_ACT_FP8_GROUP,       OZ_ACT_INT8_TOKEN, OZ_ACT_MXFP8,
-        OZ_ACT_MXFP4, OZ_ACT_MXFP4_DUALSCALE, OZ_ACT_NVFP4, OZ_ACT_NVFP4_TOKEN};
+        OZ_ACT_NONE,  OZ_ACT_FP8_TOKEN,       OZ_ACT_FP8_GROUP, OZ_ACT_INT8_TOKEN, OZ_ACT_MXFP8,
+        OZ_ACT_MXFP4, OZ_ACT_MXFP4_DUALSCALE, OZ_ACT_NVFP4,     OZ_ACT_NVFP4_TOKEN};
     static const int32_t lengths[] = {10, 1, 26};
     struct oz_act_spec spec = mode_spec(modes[variant % 9]);
     int64_t cols = variant < 9 ? 1536 : 96; /* a block for a row; a warp */
@@ -336,14 +343,15 @@ static struct gpu_case resample(struct twin *t, int variant)
 static struct gpu_case patch(struct twin *t, int variant)
 {
     struct oz_act *out = twin_out(t, 2 * 4 * 5, 12, &f32);
-    args.patch = (struct oz_patch_args){.picture = twin_act(t, 1, 3 * 2 * 8 * 10, 0, OZ_DTYPE_F32, 1)->data,
-                                        .order = (enum oz_patch_order)variant,
-                                        .channels = 3,
-                                        .frames = 2,
-                                        .height = 8,
-                                        .width = 10,
-                                        .patch = 2,
-                                        .tokens = out};
+    args.patch =
+        (struct oz_patch_args){.picture = twin_act(t, 1, 3 * 2 * 8 * 10, 0, OZ_DTYPE_F32, 1)->data,
+                               .order = (enum oz_patch_order)variant,
+                               .channels = 3,
+                               .frames = 2,
+                               .height = 8,
+                               .width = 10,
+                               .patch = 2,
+                               .tokens = out};
     return (struct gpu_case){OZ_OP_PATCH, &args, out, 0};
 }
 
@@ -351,18 +359,18 @@ static struct gpu_case unpatch(struct twin *t, int variant)
 {
     bool last = variant % 2 == 0;
     struct oz_act *out = twin_out(t, last ? 160 : 3, last ? 3 : 160, &f32);
-    args.unpatch = (struct oz_unpatch_args){
-        .tokens = twin_act(t, 2 * 4 * 5, 12, 0, OZ_DTYPE_F32, 1),
-        .order = (enum oz_patch_order)variant,
-        .channels = 3,
-        .frames = 2,
-        .height = 8,
-        .width = 10,
-        .patch = 2,
-        .channel_scale = twin_act(t, 1, 3, 0, OZ_DTYPE_F32, 1)->data,
-        .channel_shift = twin_act(t, 1, 3, 0, OZ_DTYPE_F32, 1)->data,
-        .out = out,
-        .channel_last = last};
+    args.unpatch =
+        (struct oz_unpatch_args){.tokens = twin_act(t, 2 * 4 * 5, 12, 0, OZ_DTYPE_F32, 1),
+                                 .order = (enum oz_patch_order)variant,
+                                 .channels = 3,
+                                 .frames = 2,
+                                 .height = 8,
+                                 .width = 10,
+                                 .patch = 2,
+                                 .channel_scale = twin_act(t, 1, 3, 0, OZ_DTYPE_F32, 1)->data,
+                                 .channel_shift = twin_act(t, 1, 3, 0, OZ_DTYPE_F32, 1)->data,
+                                 .out = out,
+                                 .channel_last = last};
     return (struct gpu_case){OZ_OP_UNPATCH, &args, out, 0};
 }
 
@@ -382,10 +390,11 @@ static struct gpu_case cfg_combine(struct twin *t, int variant)
 static struct gpu_case sched_step(struct twin *t, int variant)
 {
     struct oz_act *x = twin_act(t, 64, 64, 0, OZ_DTYPE_F32, 1);
-    args.sched = (struct oz_sched_step_args){.x = x,
-                                             .keep = variant == 0,
-                                             .count = 1 + variant,
-                                             .factors = twin_act(t, 1, 8, 0, OZ_DTYPE_F32, 1)->data};
+    args.sched =
+        (struct oz_sched_step_args){.x = x,
+                                    .keep = variant == 0,
+                                    .count = 1 + variant,
+                                    .factors = twin_act(t, 1, 8, 0, OZ_DTYPE_F32, 1)->data};
     for (int i = 0; i <= variant; i++) {
         args.sched.terms[i] = twin_act(t, 64, 64, 0, OZ_DTYPE_F32, 1);
     }

@@ -30,7 +30,8 @@ static void fill_noise(int kind, uint8_t *to)
 {
     for (size_t i = 0; i < NOISE_VALUES; i++) {
         double u = ((double)(draw() >> 11) + 0.5) * 0x1p-53;
-        float x = (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * (double)(draw() >> 11) * 0x1p-53));
+        float x =
+            (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * (double)(draw() >> 11) * 0x1p-53));
         uint16_t half = oz_f32_to_bf16(x * 0.02F);
         float scale = 0.0002F * (1 + (float)fabs((double)x));
         switch (kind) {

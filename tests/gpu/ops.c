@@ -26,7 +26,8 @@ static void print_log(void *ctx, enum oz_log_level level, const char *topic, con
 
 static void tell(bool good, const char *precision, const char *name, int variant, const char *text)
 {
-    (void)printf("%s  %-7s %-13s %2d  %s\n", good ? "ok  " : "FAIL", precision, name, variant, text);
+    (void)printf("%s  %-7s %-13s %2d  %s\n", good ? "ok  " : "FAIL", precision, name, variant,
+                 text);
     (void)fflush(stdout);
     *(good ? &passed : &failures) += 1;
 }
@@ -56,10 +57,10 @@ static void compare(struct twin *t, const struct gpu_family *f, int variant, con
         return;
     }
     /* In f32 only the order of sums, and exp and its kin, differ. */
-    double bound = f32 && c.bound > 0x1p-18 && c.out->spec.dtype != OZ_DTYPE_BF16 &&
-                           c.op != OZ_OP_TIME_EMBED
-                       ? 0x1p-18
-                       : c.bound;
+    double bound =
+        f32 && c.bound > 0x1p-18 && c.out->spec.dtype != OZ_DTYPE_BF16 && c.op != OZ_OP_TIME_EMBED
+            ? 0x1p-18
+            : c.bound;
     struct twin_distance d = twin_compare(t, c.out);
     (void)snprintf(text, sizeof text, "relative %.2e of %.2e, largest %.2e, %lld of %lld differ",
                    d.relative, bound, d.largest, (long long)d.different,
@@ -81,8 +82,9 @@ static struct oz_act rows_of(const struct oz_act *a, int64_t first, int64_t coun
     for (int32_t i = 0; i < a->spec.scale_count; i++) {
         int64_t group = a->spec.scale[i].group_cols;
         int64_t groups = group > 0 ? (a->cols + group - 1) / group : 1;
-        view.scales[i] = (uint8_t *)a->scales[i] +
-                         (size_t)(first * groups) * (size_t)oz_dtype_bits(a->spec.scale[i].dtype) / 8;
+        view.scales[i] =
+            (uint8_t *)a->scales[i] +
+            (size_t)(first * groups) * (size_t)oz_dtype_bits(a->spec.scale[i].dtype) / 8;
     }
     return view;
 }

@@ -178,11 +178,12 @@ static int run_alone(struct oz_device *dev, const struct oz_pipeline *p, bool f3
         double db = decibels(pictures[i], expected(i, "image"));
         double least = f32 ? least_f32 : least_bf16[i];
         bool good = !judged || db >= least;
-        (void)printf("%s  %-8s %-20s embeds %.2e, prediction %.2e, picture %.1f dB (least %.1f), %.3f s "
-                     "a step, decode %.3f s, %llu allocations in steps\n",
-                     good ? "ok  " : "FAIL", dev->name, prompts[i], w->embeds, w->prediction, db,
-                     judged ? least : 0.0, stats.denoise_s / (double)stats.steps, stats.decode_s,
-                     (unsigned long long)stats.loop_allocs);
+        (void)printf(
+            "%s  %-8s %-20s embeds %.2e, prediction %.2e, picture %.1f dB (least %.1f), %.3f s "
+            "a step, decode %.3f s, %llu allocations in steps\n",
+            good ? "ok  " : "FAIL", dev->name, prompts[i], w->embeds, w->prediction, db,
+            judged ? least : 0.0, stats.denoise_s / (double)stats.steps, stats.decode_s,
+            (unsigned long long)stats.loop_allocs);
         (void)fflush(stdout);
         missed += !good;
     }
@@ -208,7 +209,8 @@ static int run_together(const struct oz_pipeline *p, float *const pictures[CASES
     return missed;
 }
 
-static int run_device(const char *name, bool f32, const char *method, bool together, struct watch *w)
+static int run_device(const char *name, bool f32, const char *method, bool together,
+                      struct watch *w)
 {
     struct oz_device *dev;
     float *pictures[CASES];
@@ -239,8 +241,9 @@ static int judge_method(const struct watch *device, const struct watch *cpu)
     double d = relative(device->first, (const uint8_t *)cpu->first, cpu->first_count);
     double off = fabs(device->prediction - cpu->prediction);
     bool good = off <= 0.1 * cpu->prediction;
-    (void)printf("%s  first prediction: %.3e from the reference, the CPU's %.3e; %.3e from the CPU's\n",
-                 good ? "ok  " : "FAIL", device->prediction, cpu->prediction, d);
+    (void)printf(
+        "%s  first prediction: %.3e from the reference, the CPU's %.3e; %.3e from the CPU's\n",
+        good ? "ok  " : "FAIL", device->prediction, cpu->prediction, d);
     return !good;
 }
 

@@ -90,11 +90,12 @@ static void put(const struct twin *t, const struct oz_act *a, int64_t row, int64
     }
 }
 
-struct oz_act *twin_act(struct twin *t, int64_t rows, int64_t cols, int64_t gap, enum oz_dtype dtype,
-                        double deviation)
+struct oz_act *twin_act(struct twin *t, int64_t rows, int64_t cols, int64_t gap,
+                        enum oz_dtype dtype, double deviation)
 {
     struct oz_act *a = &t->acts[t->act_count++];
-    *a = (struct oz_act){.rows = rows, .cols = cols, .stride = cols + gap, .spec = {.dtype = dtype}};
+    *a =
+        (struct oz_act){.rows = rows, .cols = cols, .stride = cols + gap, .spec = {.dtype = dtype}};
     a->data = twin_take(t, (size_t)(rows * a->stride) * (size_t)oz_dtype_bits(dtype) / 8);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < cols; c++) {
@@ -112,8 +113,8 @@ struct oz_act *twin_out(struct twin *t, int64_t rows, int64_t cols, const struct
     for (int32_t i = 0; i < spec->scale_count; i++) {
         int64_t group = spec->scale[i].group_cols;
         int64_t groups = group > 0 ? (cols + group - 1) / group : 1;
-        a->scales[i] = twin_take(
-            t, (size_t)(rows * groups) * (size_t)oz_dtype_bits(spec->scale[i].dtype) / 8);
+        a->scales[i] =
+            twin_take(t, (size_t)(rows * groups) * (size_t)oz_dtype_bits(spec->scale[i].dtype) / 8);
     }
     return a;
 }
@@ -237,8 +238,7 @@ enum oz_status twin_run(struct oz_device *dev, enum oz_op op, const void *args)
 {
     struct oz_error err = {.message = ""};
     struct oz_op_ctx ctx = {.dev = dev, .scratch_bytes = dev->ops->scratch_bytes(dev, op, args)};
-    if (ctx.scratch_bytes > 0 &&
-        dev->alloc(dev, ctx.scratch_bytes, &ctx.scratch, &err) != OZ_OK) {
+    if (ctx.scratch_bytes > 0 && dev->alloc(dev, ctx.scratch_bytes, &ctx.scratch, &err) != OZ_OK) {
         (void)fprintf(stderr, "%s\n", err.message);
         return OZ_ERR_NOMEM;
     }

@@ -16,7 +16,7 @@ struct twin {
     struct oz_device *cpu, *gpu;
     uint8_t *host, *back, *device; /* equal sizes; back is what the device held */
     size_t bytes, used;
-    int side;     /* 0: host, 1: device */
+    int side;      /* 0: host, 1: device */
     uint8_t *base; /* of the side */
     uint64_t random;
     struct oz_act acts[32];
@@ -34,12 +34,12 @@ void twin_begin(struct twin *t, int side, uint64_t seed);
 
 uint64_t twin_random(struct twin *t);
 double twin_normal(struct twin *t);
-void *twin_take(struct twin *t, size_t bytes); /* of the side; host memory is zeroed */
+void *twin_take(struct twin *t, size_t bytes);        /* of the side; host memory is zeroed */
 void *twin_host(const struct twin *t, const void *p); /* where a side's address is on the host */
 
 /* Rows of normal values; `gap` elements between rows. */
-struct oz_act *twin_act(struct twin *t, int64_t rows, int64_t cols, int64_t gap, enum oz_dtype dtype,
-                        double deviation);
+struct oz_act *twin_act(struct twin *t, int64_t rows, int64_t cols, int64_t gap,
+                        enum oz_dtype dtype, double deviation);
 /* Rows to be written, of any spec. */
 struct oz_act *twin_out(struct twin *t, int64_t rows, int64_t cols, const struct oz_act_spec *spec);
 /* Rows of a quantized spec: normal values through the CPU's act_quant. */

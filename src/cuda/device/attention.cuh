@@ -6,12 +6,12 @@
 
 /* One sequence as a block of queries sees it. */
 struct oz_sequence_view {
-    int64_t queries, query_row;   /* rows of q and out */
-    int64_t first_position;       /* of query 0 */
-    int64_t keys, first_keys;     /* in all; in the first segment that offers any */
-    int32_t offering[2];          /* segments that offer keys, in order */
+    int64_t queries, query_row; /* rows of q and out */
+    int64_t first_position;     /* of query 0 */
+    int64_t keys, first_keys;   /* in all; in the first segment that offers any */
+    int32_t offering[2];        /* segments that offer keys, in order */
     int64_t key_row[2];
-    const int32_t *table;         /* of pages */
+    const int32_t *table; /* of pages */
 };
 
 static __device__ inline struct oz_sequence_view oz_view_sequence(const struct oz_cuda_attention &a,

@@ -37,7 +37,7 @@ static __device__ inline int64_t oz_scale_at(const struct oz_act &a, int level, 
     int64_t cols = a.spec.scale[level].group_cols;
     int64_t groups = cols > 0 ? (a.cols + cols - 1) / cols : 1;
     return a.spec.scale[level].layout == OZ_SCALE_COLS ? group * a.rows + row
-                                                        : row * groups + group;
+                                                       : row * groups + group;
 }
 
 /* Value (row, col) of rows in any format. */
@@ -98,8 +98,7 @@ template <int TPR> static __device__ inline void oz_row_sync()
 }
 
 /* Sum or maximum over a row's threads, in a fixed order; every thread gets it. room: [8] shared. */
-template <int TPR, typename T, bool MAX>
-static __device__ inline T oz_row_reduce(T x, T *room)
+template <int TPR, typename T, bool MAX> static __device__ inline T oz_row_reduce(T x, T *room)
 {
     for (int step = 16; step > 0; step >>= 1) {
         T other = __shfl_xor_sync(0xFFFFFFFFU, x, step);
@@ -186,7 +185,7 @@ static __device__ inline void oz_put_groups(const struct oz_act &a, int64_t row,
     bool fp4 = a.spec.dtype == OZ_DTYPE_F4;
     bool dual = a.spec.scale_count == 2 && a.spec.scale[1].group_cols > 0;
     bool nv = a.spec.scale[0].dtype == OZ_DTYPE_F8_E4M3;
-    float g = !nv ? 0.0F
+    float g = !nv                           ? 0.0F
               : a.spec.static_scale != NULL ? 1.0F / *a.spec.static_scale
                                             : oz_nvfp4_global(amax);
     if (nv && a.spec.static_scale == NULL && threadIdx.x % TPR == 0) {
@@ -211,10 +210,10 @@ static __device__ inline void oz_put_groups(const struct oz_act &a, int64_t row,
             }
             ((uint8_t *)a.scales[0])[at] = oz_dual_encode(from, n, scale, to);
         } else {
-            ((uint8_t *)a.scales[0])[at] =
-                nv    ? oz_nvfp4_encode(from, n, g, to)
-                : fp4 ? oz_mxfp4_encode(from, n, a.spec.exponent_rule, to)
-                      : oz_mxfp8_encode(from, n, a.spec.exponent_rule, to);
+            ((uint8_t *)a.scales[0])[at] = nv ? oz_nvfp4_encode(from, n, g, to)
+                                           : fp4
+                                               ? oz_mxfp4_encode(from, n, a.spec.exponent_rule, to)
+                                               : oz_mxfp8_encode(from, n, a.spec.exponent_rule, to);
         }
     }
 }

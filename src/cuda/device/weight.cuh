@@ -35,8 +35,8 @@ static __device__ inline float oz_weight_get(const struct oz_cuda_weight &w, int
     for (int i = 0; i < (codes_only ? 0 : w.levels); i++) {
         int64_t cell_row = w.level[i].cell_rows > 0 ? row / w.level[i].cell_rows : 0;
         int64_t cell_col = w.level[i].cell_cols > 0 ? col / w.level[i].cell_cols : 0;
-        value *= oz_cell(w.level[i].dtype, w.level[i].data + cell_row * w.level[i].row_bytes,
-                         cell_col);
+        value *=
+            oz_cell(w.level[i].dtype, w.level[i].data + cell_row * w.level[i].row_bytes, cell_col);
     }
     return value;
 }

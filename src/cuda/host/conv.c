@@ -113,8 +113,8 @@ enum oz_status oz_cuda_conv(const struct oz_op_ctx *ctx, const struct oz_conv_ar
     const void *weight = w->planes[OZ_PLANE_CODES].data;
     struct oz_cuda_weight view;
     if (weight == NULL || !oz_cuda_weight_of(w, &view) || !oz_cuda_plain(&a->out->spec)) {
-        oz_log(OZ_LOG_ERROR, "dispatch", "conv %s: a weight or an output that this device does not take.",
-               a->w->name);
+        oz_log(OZ_LOG_ERROR, "dispatch",
+               "conv %s: a weight or an output that this device does not take.", a->w->name);
         return OZ_ERR_UNSUPPORTED;
     }
     if (c.decodes) {

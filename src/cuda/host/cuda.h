@@ -15,6 +15,14 @@
 /* Of the vendor's libraries, taken when the device is opened: engine constants, not scratch. */
 #define OZ_CUDA_WORKSPACE_BYTES (INT64_C(64) << 20)
 #define OZ_CUDA_MOST_ALGOS 512
+#define OZ_CUDA_MOST_SDPA 256
+
+/* Attention of one length by cuDNN. */
+struct oz_cuda_sdpa {
+    int64_t queries, keys; /* rounded up */
+    int32_t heads, dim;
+    void *plan; /* NULL: cuDNN has none */
+};
 
 /* One product's algorithm: chosen once for a layer's shape, used for any number of rows. */
 struct oz_cuda_algo {
@@ -35,6 +43,9 @@ struct oz_cuda {
     pthread_mutex_t lock; /* of algos */
     int32_t algo_count;
     struct oz_cuda_algo algos[OZ_CUDA_MOST_ALGOS];
+    struct cudnnContext *dnn; /* NULL until it is needed */
+    int32_t sdpa_count;
+    struct oz_cuda_sdpa sdpa[OZ_CUDA_MOST_SDPA];
 };
 
 struct oz_queue {
@@ -108,11 +119,26 @@ struct oz_cuda_gemm {
     bool w_by_k;
     const float *bias; /* f32 [n], for an F32 y only; NULL: none */
 };
-OZ_MUST_USE enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm *g);
+OZ_MUST_USE enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx,
+                                            const struct oz_cuda_gemm *g);
+
+/* sdpa.c: attention without masks of one sequence, whose rows have been joined. */
+struct oz_cuda_joined {
+    void *q, *k, *v, *out; /* bf16 [rows rounded up, heads * head_dim] */
+    int32_t *lengths;      /* device: rows of q at 0, of k and v at 4 */
+};
+/* NULL: there is no such plan. */
+const struct oz_cuda_sdpa *oz_cuda_sdpa_find(struct oz_cuda *c, int64_t queries, int64_t keys,
+                                             int32_t heads, int32_t dim);
+OZ_MUST_USE enum oz_status oz_cuda_sdpa_run(const struct oz_op_ctx *ctx,
+                                            const struct oz_cuda_sdpa *s,
+                                            const struct oz_cuda_joined *j, float scale);
+void oz_cuda_sdpa_close(struct oz_cuda *c);
 
 /* linear.c, conv.c, attention.c, ops.c: scratch and run of one operator. */
 size_t oz_cuda_scratch_linear(const struct oz_device *dev, const struct oz_linear_args *a);
-OZ_MUST_USE enum oz_status oz_cuda_linear(const struct oz_op_ctx *ctx, const struct oz_linear_args *a);
+OZ_MUST_USE enum oz_status oz_cuda_linear(const struct oz_op_ctx *ctx,
+                                          const struct oz_linear_args *a);
 size_t oz_cuda_scratch_time_embed(const struct oz_device *dev, const struct oz_time_embed_args *a);
 OZ_MUST_USE enum oz_status oz_cuda_time_embed(const struct oz_op_ctx *ctx,
                                               const struct oz_time_embed_args *a);

@@ -112,9 +112,9 @@ static void host_free(struct oz_device *dev, void *memory)
 
 /* ---- transfers ---- */
 
-static enum oz_status move(struct oz_device *dev, struct oz_queue *queue, void *dst, const void *src,
-                           size_t bytes, enum cudaMemcpyKind kind, const char *what,
-                           struct oz_error *err)
+static enum oz_status move(struct oz_device *dev, struct oz_queue *queue, void *dst,
+                           const void *src, size_t bytes, enum cudaMemcpyKind kind,
+                           const char *what, struct oz_error *err)
 {
     OZ_TRY(need_hardware(dev, err));
     if (bytes == 0) {
@@ -136,8 +136,8 @@ static enum oz_status download(struct oz_device *dev, struct oz_queue *queue, vo
     return move(dev, queue, host, src, bytes, cudaMemcpyDeviceToHost, "a download", err);
 }
 
-static enum oz_status copy(struct oz_device *dev, struct oz_queue *queue, void *dst, const void *src,
-                           size_t bytes, struct oz_error *err)
+static enum oz_status copy(struct oz_device *dev, struct oz_queue *queue, void *dst,
+                           const void *src, size_t bytes, struct oz_error *err)
 {
     return move(dev, queue, dst, src, bytes, cudaMemcpyDeviceToDevice, "a copy", err);
 }
@@ -324,6 +324,7 @@ static void device_close(struct oz_device *dev)
     struct oz_cuda *c = oz_cuda_of(dev);
     if (!dev->plan_only) {
         (void)cudaSetDevice(c->index);
+        oz_cuda_sdpa_close(c);
         if (c->lt != NULL) {
             (void)cublasLtDestroy(c->lt);
         }

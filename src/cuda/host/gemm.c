@@ -40,8 +40,9 @@ static cublasStatus_t set_up(const struct oz_cuda_gemm *g, int64_t m, struct pro
     bool integer = g->y_dtype == OZ_DTYPE_I32;
     cublasOperation_t transposed = g->w_by_k ? CUBLAS_OP_N : CUBLAS_OP_T;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    cublasStatus_t s = cublasLtMatmulDescInit(&p->op, integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
-                                              integer ? CUDA_R_32I : CUDA_R_32F);
+    cublasStatus_t s =
+        cublasLtMatmulDescInit(&p->op, integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                               integer ? CUDA_R_32I : CUDA_R_32F);
     if (s == CUBLAS_STATUS_SUCCESS) {
         s = cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                            sizeof transposed);
@@ -162,14 +163,15 @@ static enum oz_status choose(struct oz_cuda *c, const struct oz_cuda_gemm *g,
             return OZ_OK;
         }
     }
-    oz_log(OZ_LOG_ERROR, "dispatch",
-           "cuBLASLt has no algorithm that sums K in one piece for n %lld, k %lld (strides %lld %lld "
-           "%lld), %s by %s to %s: %s, %d candidates.",
-           (long long)g->n, (long long)g->k, (long long)g->x_stride, (long long)g->w_stride,
-           (long long)g->y_stride, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
-           oz_dtype_name(g->y_dtype), cublasLtGetStatusName(s), count);
+    oz_log(
+        OZ_LOG_ERROR, "dispatch",
+        "cuBLASLt has no algorithm that sums K in one piece for n %lld, k %lld (strides %lld %lld "
+        "%lld), %s by %s to %s: %s, %d candidates.",
+        (long long)g->n, (long long)g->k, (long long)g->x_stride, (long long)g->w_stride,
+        (long long)g->y_stride, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
+        oz_dtype_name(g->y_dtype), cublasLtGetStatusName(s), count);
     return s == CUBLAS_STATUS_SUCCESS || s == CUBLAS_STATUS_NOT_SUPPORTED ? OZ_ERR_UNSUPPORTED
-                                                                         : OZ_ERR_DEVICE;
+                                                                          : OZ_ERR_DEVICE;
 }
 
 static enum oz_status find_algo(struct oz_cuda *c, const struct oz_cuda_gemm *g,
@@ -208,14 +210,16 @@ enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cud
     }
     cublasStatus_t s = set_up(g, g->m, &p);
     if (s != CUBLAS_STATUS_SUCCESS) {
-        oz_log(OZ_LOG_ERROR, "dispatch", "cuBLASLt refuses a product: %s.", cublasLtGetStatusName(s));
+        oz_log(OZ_LOG_ERROR, "dispatch", "cuBLASLt refuses a product: %s.",
+               cublasLtGetStatusName(s));
         return OZ_ERR_DEVICE;
     }
     OZ_TRY(find_algo(c, g, &p.key));
-    s = cublasLtMatmul(c->lt, &p.op, integer ? (const void *)&one_integer : (const void *)&one, g->w,
-                       &p.w, g->x, &p.x, integer ? (const void *)&zero_integer : (const void *)&zero,
-                       g->y, &p.y, g->y, &p.y, &p.key.algo, c->workspace,
-                       (size_t)OZ_CUDA_WORKSPACE_BYTES, oz_cuda_stream_of(ctx->dev, ctx->queue));
+    s = cublasLtMatmul(c->lt, &p.op, integer ? (const void *)&one_integer : (const void *)&one,
+                       g->w, &p.w, g->x, &p.x,
+                       integer ? (const void *)&zero_integer : (const void *)&zero, g->y, &p.y,
+                       g->y, &p.y, &p.key.algo, c->workspace, (size_t)OZ_CUDA_WORKSPACE_BYTES,
+                       oz_cuda_stream_of(ctx->dev, ctx->queue));
     if (s != CUBLAS_STATUS_SUCCESS) {
         oz_log(OZ_LOG_ERROR, "dispatch", "cuBLASLt failed at m %lld, n %lld, k %lld: %s (%s).",
                (long long)g->m, (long long)g->n, (long long)g->k, cublasLtGetStatusName(s),

@@ -12,12 +12,12 @@
 /* How one call goes; from shapes alone. */
 struct course {
     enum oz_cuda_kind kind;
-    enum oz_dtype operand;   /* of both operands */
-    int64_t n, k;            /* padded */
-    bool converts, decodes;  /* x; the weight */
-    bool scales_wait;        /* the weight's scales come behind the sums */
-    bool direct;             /* the product writes out */
-    bool apart;              /* out is quantized from f32 rows: a scale spans its sequence */
+    enum oz_dtype operand;  /* of both operands */
+    int64_t n, k;           /* padded */
+    bool converts, decodes; /* x; the weight */
+    bool scales_wait;       /* the weight's scales come behind the sums */
+    bool direct;            /* the product writes out */
+    bool apart;             /* out is quantized from f32 rows: a scale spans its sequence */
     size_t x, w, up, sums, up_sums, rows, amax, total;
 };
 
@@ -28,17 +28,18 @@ static const struct oz_act *target(const struct oz_linear_args *a)
 
 static enum oz_dtype operand_of(enum oz_cuda_kind kind)
 {
-    return kind == OZ_CUDA_FP8         ? OZ_DTYPE_F8_E4M3
-           : kind == OZ_CUDA_INT8      ? OZ_DTYPE_I8
+    return kind == OZ_CUDA_FP8        ? OZ_DTYPE_F8_E4M3
+           : kind == OZ_CUDA_INT8     ? OZ_DTYPE_I8
            : kind == OZ_CUDA_GEMM_F32 ? OZ_DTYPE_F32
-                                       : OZ_DTYPE_BF16;
+                                      : OZ_DTYPE_BF16;
 }
 
 /* Is nothing to be done behind the product but adding a bias? */
 static bool ends_at_once(const struct oz_linear_args *a)
 {
-    return a->residual == NULL && a->up == NULL && a->fn == OZ_FN_NONE && oz_cuda_plain(&a->out->spec) &&
-           a->out->spec.dtype == OZ_DTYPE_F32 && a->out->stride % 4 == 0;
+    return a->residual == NULL && a->up == NULL && a->fn == OZ_FN_NONE &&
+           oz_cuda_plain(&a->out->spec) && a->out->spec.dtype == OZ_DTYPE_F32 &&
+           a->out->stride % 4 == 0;
 }
 
 /* exact: in f32 whatever the weight is stored in. */
@@ -198,11 +199,10 @@ static enum oz_status finish(const struct oz_op_ctx *ctx, const struct oz_linear
                             .stride = e.cols,
                             .spec = {.dtype = OZ_DTYPE_F32}};
     OZ_TRY(oz_cuda_check(ctx->dev, "linear", oz_launch_linear_end(stream, &e)));
-    OZ_TRY(oz_cuda_check(
-        ctx->dev, "linear",
-        oz_launch_amax(stream, &e.out, a->out->spec.smooth,
-                       a->sequences != NULL ? a->sequences->device_offsets : NULL,
-                       a->sequences != NULL ? a->sequences->count : 0, amax)));
+    OZ_TRY(oz_cuda_check(ctx->dev, "linear",
+                         oz_launch_amax(stream, &e.out, a->out->spec.smooth,
+                                        a->sequences != NULL ? a->sequences->device_offsets : NULL,
+                                        a->sequences != NULL ? a->sequences->count : 0, amax)));
     return oz_cuda_check(ctx->dev, "linear",
                          oz_launch_act_quant(stream, &e.out, a->out, e.rows, NULL, NULL, amax));
 }
@@ -247,8 +247,9 @@ static void lay_out(const struct oz_device *dev, const struct oz_time_embed_args
 {
     int64_t width = a->linear_1->w.shape[0];
     struct oz_act_spec f32 = {.dtype = OZ_DTYPE_F32};
-    *e = (struct embedding){.phi = {.rows = a->rows, .cols = a->dim, .stride = a->dim, .spec = f32},
-                            .hidden = {.rows = a->rows, .cols = width, .stride = width, .spec = f32}};
+    *e = (struct embedding){
+        .phi = {.rows = a->rows, .cols = a->dim, .stride = a->dim, .spec = f32},
+        .hidden = {.rows = a->rows, .cols = width, .stride = width, .spec = f32}};
     e->phi_at = oz_cuda_reserve(&e->total, a->rows, a->dim, sizeof(float));
     e->hidden_at = oz_cuda_reserve(&e->total, a->rows, width, sizeof(float));
     e->rest = e->total;

@@ -214,18 +214,18 @@ static size_t scratch_bytes(const struct oz_device *dev, enum oz_op op, const vo
 }
 
 /* A device for planning runs nothing; the current device is the thread's own. */
-#define RUN(name, id, type, inner)                                                     \
-    static enum oz_status name(const struct oz_op_ctx *ctx, const type *a)             \
-    {                                                                                  \
-        if (ctx->dev->plan_only) {                                                     \
-            return OZ_ERR_DEVICE;                                                      \
-        }                                                                              \
-        if (ctx->scratch_bytes < scratch_bytes(ctx->dev, id, a)) {                     \
-            return OZ_ERR_INTERNAL;                                                    \
-        }                                                                              \
-        OZ_TRY(oz_cuda_check(ctx->dev, "choosing the device",                          \
-                             (int)cudaSetDevice(oz_cuda_of(ctx->dev)->index)));        \
-        return inner(ctx, a);                                                          \
+#define RUN(name, id, type, inner)                                              \
+    static enum oz_status name(const struct oz_op_ctx *ctx, const type *a)      \
+    {                                                                           \
+        if (ctx->dev->plan_only) {                                              \
+            return OZ_ERR_DEVICE;                                               \
+        }                                                                       \
+        if (ctx->scratch_bytes < scratch_bytes(ctx->dev, id, a)) {              \
+            return OZ_ERR_INTERNAL;                                             \
+        }                                                                       \
+        OZ_TRY(oz_cuda_check(ctx->dev, "choosing the device",                   \
+                             (int)cudaSetDevice(oz_cuda_of(ctx->dev)->index))); \
+        return inner(ctx, a);                                                   \
     }
 RUN(embed, OZ_OP_EMBED, struct oz_embed_args, run_embed)
 RUN(linear, OZ_OP_LINEAR, struct oz_linear_args, oz_cuda_linear)

@@ -106,8 +106,8 @@ bool oz_cuda_weight_of(const struct oz_weight *w, struct oz_cuda_weight *out)
 bool oz_cuda_scales_wait(const struct oz_weight *w)
 {
     const struct known_codec *k = find_codec(w);
-    return k != NULL && k->levels == 1 && k->block == 0 && k->cells[0].cols == 0 && k->cells[0].rows <= 1 &&
-           w->planes[OZ_PLANE_SCALES].dtype == OZ_DTYPE_F32;
+    return k != NULL && k->levels == 1 && k->block == 0 && k->cells[0].cols == 0 &&
+           k->cells[0].rows <= 1 && w->planes[OZ_PLANE_SCALES].dtype == OZ_DTYPE_F32;
 }
 
 static bool is_plain(const struct oz_weight *w)
@@ -178,8 +178,8 @@ struct oz_act_support oz_cuda_act_support(const struct oz_device *dev)
 static const char *decline(const struct oz_param *param, const struct oz_plan_request *request)
 {
     static const enum oz_plane not_applied[] = {OZ_PLANE_INPUT_OFFSET, OZ_PLANE_ROTATE_L,
-                                                OZ_PLANE_ROTATE_R, OZ_PLANE_LOW_RANK_A,
-                                                OZ_PLANE_LOW_RANK_B, OZ_PLANE_PERM};
+                                                OZ_PLANE_ROTATE_R,     OZ_PLANE_LOW_RANK_A,
+                                                OZ_PLANE_LOW_RANK_B,   OZ_PLANE_PERM};
     const struct oz_weight *w = &param->weight;
     for (size_t i = 0; i < sizeof not_applied / sizeof *not_applied; i++) {
         if (w->planes[not_applied[i]].present) {

@@ -12,7 +12,7 @@
 __global__ void attention_f32(const __grid_constant__ struct oz_cuda_attention a)
 {
     extern __shared__ float rows[]; /* [warps, 2 * head_dim]: query, sum */
-    struct oz_sequence_view v = oz_view_sequence(a, (int32_t)blockIdx.z);
+    struct oz_sequence_view v = oz_view_sequence(a, a.first_sequence + (int32_t)blockIdx.z);
     int64_t q = (int64_t)blockIdx.x * F32_WARPS + threadIdx.x / 32;
     int lane = threadIdx.x % 32;
     int dim = a.head_dim;
@@ -76,6 +76,107 @@ int oz_launch_attention_f32(oz_cuda_stream stream, const struct oz_cuda_attentio
     return (int)cudaGetLastError();
 }
 
+/* ---- rows as bf16 ---- */
+
+static __device__ inline uint32_t pack(float low, float high)
+{
+    return (uint32_t)oz_f32_to_bf16(low) | (uint32_t)oz_f32_to_bf16(high) << 16;
+}
+
+/* Elements [col, col + 8) of a row, as bf16, to shared memory; zeros where the row is not there. */
+static __device__ inline void stage_8(uint16_t *dst, const struct oz_act *x, int64_t row,
+                                      int64_t col)
+{
+    uint4 word = {0, 0, 0, 0};
+    if (x == NULL) {
+        *(uint4 *)dst = word;
+    } else if (x->spec.dtype == OZ_DTYPE_BF16) {
+        const uint16_t *from = (const uint16_t *)x->data + row * x->stride + col;
+        if ((uintptr_t)from % 16 == 0) {
+            word = *(const uint4 *)from;
+        } else {
+            for (int i = 0; i < 4; i++) {
+                ((uint32_t *)&word)[i] = (uint32_t)from[2 * i] | (uint32_t)from[2 * i + 1] << 16;
+            }
+        }
+        *(uint4 *)dst = word;
+    } else {
+        const float *from = (const float *)x->data + row * x->stride + col;
+        word.x = pack(from[0], from[1]);
+        word.y = pack(from[2], from[3]);
+        word.z = pack(from[4], from[5]);
+        word.w = pack(from[6], from[7]);
+        *(uint4 *)dst = word;
+    }
+}
+
+/* ---- joined rows ---- */
+
+/* Row `i` of the joined queries, keys or values; NULL: behind the end. */
+static __device__ inline const struct oz_act *joined_row(const struct oz_cuda_attention &a,
+                                                         int part, int64_t i, int64_t *row)
+{
+    for (int s = 0; s < a.segment_count; s++) {
+        const struct oz_act *x = part == 0   ? &a.segments[s].q
+                                 : part == 1 ? &a.segments[s].k
+                                             : &a.segments[s].v;
+        int64_t first = a.segments[s].offsets[a.first_sequence];
+        int64_t rows = a.segments[s].offsets[a.first_sequence + 1] - first;
+        if (x->data == NULL) {
+            continue;
+        }
+        if (i < rows) {
+            *row = first + i;
+            return x;
+        }
+        i -= rows;
+    }
+    return NULL;
+}
+
+static __device__ inline int32_t joined_count(const struct oz_cuda_attention &a, bool queries)
+{
+    int32_t count = 0;
+    for (int s = 0; s < a.segment_count; s++) {
+        bool there = queries ? a.segments[s].q.data != NULL : a.segments[s].k.data != NULL;
+        count += there ? a.segments[s].offsets[a.first_sequence + 1] -
+                             a.segments[s].offsets[a.first_sequence]
+                       : 0;
+    }
+    return count;
+}
+
+/* Eight elements a thread; blockIdx.y: queries, keys, values. */
+__global__ void join(const __grid_constant__ struct oz_cuda_attention a, uint16_t *q, uint16_t *k,
+                     uint16_t *v, int64_t queries, int64_t keys, int32_t *lengths)
+{
+    int part = blockIdx.y;
+    int64_t width = (int64_t)a.heads * a.head_dim;
+    uint16_t *to = part == 0 ? q : part == 1 ? k : v;
+    int64_t total = (part == 0 ? queries : keys) * width / 8;
+    if (part == 0 && blockIdx.x == 0 && threadIdx.x == 0) {
+        lengths[0] = joined_count(a, true);
+        lengths[4] = joined_count(a, false);
+    }
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        int64_t row = 0;
+        const struct oz_act *x = joined_row(a, part, i * 8 / width, &row);
+        stage_8(to + i * 8, x, row, i * 8 % width);
+    }
+}
+
+int oz_launch_join(oz_cuda_stream stream, const struct oz_cuda_attention *a, void *q, void *k,
+                   void *v, int64_t queries, int64_t keys, int32_t *lengths)
+{
+    int64_t most = queries > keys ? queries : keys;
+    int64_t blocks = (most * a->heads * a->head_dim / 8 + 255) / 256;
+    dim3 grid((unsigned)(blocks < 65535 ? blocks : 65535), 3);
+    join<<<grid, 256, 0, stream>>>(*a, (uint16_t *)q, (uint16_t *)k, (uint16_t *)v, queries, keys,
+                                   lengths);
+    return (int)cudaGetLastError();
+}
+
 /* ---- bf16 ---- */
 
 #define TILE_QUERIES 64 /* 16 for each of 4 warps */
@@ -109,37 +210,6 @@ static __device__ inline void multiply(float c[4], const uint32_t a[4], uint32_t
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-static __device__ inline uint32_t pack(float low, float high)
-{
-    return (uint32_t)oz_f32_to_bf16(low) | (uint32_t)oz_f32_to_bf16(high) << 16;
-}
-
-/* Elements [col, col + 8) of a row, as bf16, to shared memory; zeros where the row is not there. */
-static __device__ inline void stage_8(uint16_t *dst, const struct oz_act *x, int64_t row, int64_t col)
-{
-    uint4 word = {0, 0, 0, 0};
-    if (x == NULL) {
-        *(uint4 *)dst = word;
-    } else if (x->spec.dtype == OZ_DTYPE_BF16) {
-        const uint16_t *from = (const uint16_t *)x->data + row * x->stride + col;
-        if ((uintptr_t)from % 16 == 0) {
-            word = *(const uint4 *)from;
-        } else {
-            for (int i = 0; i < 4; i++) {
-                ((uint32_t *)&word)[i] = (uint32_t)from[2 * i] | (uint32_t)from[2 * i + 1] << 16;
-            }
-        }
-        *(uint4 *)dst = word;
-    } else {
-        const float *from = (const float *)x->data + row * x->stride + col;
-        word.x = pack(from[0], from[1]);
-        word.y = pack(from[2], from[3]);
-        word.z = pack(from[4], from[5]);
-        word.w = pack(from[6], from[7]);
-        *(uint4 *)dst = word;
-    }
 }
 
 /* Keys (or values) [first, first + TILE_KEYS) of columns [col, col + width) to shared memory. */
@@ -211,15 +281,17 @@ static __device__ inline void soften(const struct oz_cuda_attention &a,
                 int64_t key = first + j * 8 + lane % 4 * 2 + i;
                 float *score = &s[j][half * 2 + i];
                 bool seen = key >= begin && key < end;
-                *score = seen ? *score * a.scale + oz_score_bias(a, head, key, position)
-                              : -INFINITY;
+                *score =
+                    seen ? *score * a.scale + oz_score_bias(a, head, key, position) : -INFINITY;
                 most = *score > most ? *score : most;
             }
         }
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, 2));
         float base = most == -INFINITY ? 0.0F : most;
-        fade[half] = run->most[half] == -INFINITY ? 0.0F : exp2f((run->most[half] - base) * 1.4426950408889634F);
+        fade[half] = run->most[half] == -INFINITY
+                         ? 0.0F
+                         : exp2f((run->most[half] - base) * 1.4426950408889634F);
         run->most[half] = most;
         float total = 0;
 #pragma unroll
@@ -260,7 +332,9 @@ static __device__ inline void add_values(const uint16_t *values, const float s[T
 
 /* Blocks: queries / 64, heads * (head_dim / WIDTH), sequences. A head wider than WIDTH is done in
  * pieces of its values, each with all scores. */
-template <int WIDTH> __global__ void __launch_bounds__(TILE_THREADS) attention_bf16(const __grid_constant__ struct oz_cuda_attention a)
+template <int WIDTH>
+__global__ void __launch_bounds__(TILE_THREADS)
+    attention_bf16(const __grid_constant__ struct oz_cuda_attention a)
 {
     extern __shared__ uint4 memory[];
     int dim = a.head_dim;
@@ -268,7 +342,7 @@ template <int WIDTH> __global__ void __launch_bounds__(TILE_THREADS) attention_b
     uint16_t *q = (uint16_t *)memory;
     uint16_t *k = q + TILE_QUERIES * (dim + GAP);
     uint16_t *values = k + TILE_KEYS * (dim + GAP);
-    struct oz_sequence_view v = oz_view_sequence(a, (int32_t)blockIdx.z);
+    struct oz_sequence_view v = oz_view_sequence(a, a.first_sequence + (int32_t)blockIdx.z);
     int64_t q0 = (int64_t)blockIdx.x * TILE_QUERIES;
     int64_t head = blockIdx.y / pieces;
     int64_t piece = blockIdx.y % pieces;
@@ -340,7 +414,8 @@ template <int WIDTH> __global__ void __launch_bounds__(TILE_THREADS) attention_b
     }
 }
 
-template <int WIDTH> static int launch_tiles(oz_cuda_stream stream, const struct oz_cuda_attention *a)
+template <int WIDTH>
+static int launch_tiles(oz_cuda_stream stream, const struct oz_cuda_attention *a)
 {
     dim3 grid((unsigned)((a->most_queries + TILE_QUERIES - 1) / TILE_QUERIES),
               (unsigned)(a->heads * (a->head_dim / WIDTH)), (unsigned)a->sequences);

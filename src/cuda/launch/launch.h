@@ -96,8 +96,8 @@ int oz_launch_linear_end(oz_cuda_stream stream, const struct oz_cuda_linear_end 
 int oz_launch_qk_norm_rope(oz_cuda_stream stream, const struct oz_qk_norm_rope_args *a,
                            const float *weight);
 /* phi [rows, dim] f32. */
-int oz_launch_sinusoids(oz_cuda_stream stream, const float *t, int64_t rows, int32_t dim, float scale,
-                        float *phi);
+int oz_launch_sinusoids(oz_cuda_stream stream, const float *t, int64_t rows, int32_t dim,
+                        float scale, float *phi);
 int oz_launch_cfg_combine(oz_cuda_stream stream, const struct oz_cfg_combine_args *a);
 int oz_launch_sched_step(oz_cuda_stream stream, const struct oz_sched_step_args *a);
 int oz_launch_argmax(oz_cuda_stream stream, const struct oz_sample_args *a);
@@ -119,11 +119,12 @@ int oz_launch_unpatch(oz_cuda_stream stream, const struct oz_unpatch_args *a);
 
 struct oz_cuda_attention {
     struct {
-        struct oz_act q, k, v, out;  /* data NULL: absent */
-        const int32_t *offsets;      /* device */
+        struct oz_act q, k, v, out; /* data NULL: absent */
+        const int32_t *offsets;     /* device */
     } segments[OZ_ATTENTION_SEGMENTS];
+    int32_t first_sequence; /* sequences [first_sequence, first_sequence + sequences) run */
     int32_t segment_count, sequences, heads, kv_heads, head_dim;
-    int32_t asking; /* the segment whose queries run */
+    int32_t asking;       /* the segment whose queries run */
     int64_t most_queries; /* of a sequence in it */
     float scale;
     enum oz_mask mask;
@@ -135,6 +136,11 @@ struct oz_cuda_attention {
     int64_t table_stride;
     int32_t page_rows;
 };
+/* The rows of one sequence (first_sequence), segment after segment, as bf16: queries of those that ask,
+ * keys and values of those that offer any; zeros up to the rounded counts. lengths[0] and lengths[4]
+ * become the counts. */
+int oz_launch_join(oz_cuda_stream stream, const struct oz_cuda_attention *a, void *q, void *k,
+                   void *v, int64_t queries, int64_t keys, int32_t *lengths);
 /* In f32, any head_dim up to OZ_CUDA_MOST_HEAD. */
 #define OZ_CUDA_MOST_HEAD 1024
 int oz_launch_attention_f32(oz_cuda_stream stream, const struct oz_cuda_attention *a);

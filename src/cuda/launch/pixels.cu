@@ -7,15 +7,15 @@ static unsigned blocks_for(int64_t items)
     return (unsigned)(blocks < 65535 * 8 ? blocks : 65535 * 8);
 }
 
-#define FOR_ITEMS(i, total)                                                             \
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (total);       \
+#define FOR_ITEMS(i, total)                                                       \
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (total); \
          i += (int64_t)gridDim.x * blockDim.x)
 
 /* ---- convolution ---- */
 
 /* Value (tap, channel) of an output pixel's patch. */
-static __device__ inline float patch_value(const struct oz_cuda_im2col &a, int64_t pixel, int64_t tap,
-                                           int64_t channel)
+static __device__ inline float patch_value(const struct oz_cuda_im2col &a, int64_t pixel,
+                                           int64_t tap, int64_t channel)
 {
     int64_t x = pixel % a.out_width * a.stride - a.pad_left + tap % a.kw;
     int64_t y = pixel / a.out_width % a.out_height * a.stride - a.pad_top + tap / a.kw % a.kh;
@@ -37,9 +37,9 @@ __global__ void im2col(const __grid_constant__ struct oz_cuda_im2col a)
     FOR_ITEMS(i, a.rows * a.pad_cols)
     {
         int64_t col = i % a.pad_cols;
-        float value = col < depth ? patch_value(a, a.row0 + i / a.pad_cols, col / a.x.cols,
-                                                col % a.x.cols)
-                                  : 0.0F;
+        float value = col < depth
+                          ? patch_value(a, a.row0 + i / a.pad_cols, col / a.x.cols, col % a.x.cols)
+                          : 0.0F;
         if (a.dtype == OZ_DTYPE_F32) {
             ((float *)a.dst)[i] = value;
         } else {
@@ -86,8 +86,8 @@ static __device__ inline float avg_down(const struct sampling &a, int64_t t, int
         int64_t dy = i / a.fx % a.fy;
         int64_t frame = t * a.ft + i / a.fx / a.fy % a.ft - a.padding;
         if (frame >= 0) {
-            sum += (double)oz_get(
-                a.x, (frame * a.height + y * a.fy + dy) * a.width + x * a.fx + dx, i / cell);
+            sum += (double)oz_get(a.x, (frame * a.height + y * a.fy + dy) * a.width + x * a.fx + dx,
+                                  i / cell);
         }
     }
     return (float)(sum / (double)group);

@@ -3,43 +3,44 @@
 #include "cuda/device/weight.cuh"
 
 /* Rows of a block, its row's place in shared memory, and the room of reductions. */
-#define ROW_SET_UP(cols)                                                                \
-    extern __shared__ float shared_rows[];                                              \
-    __shared__ double room[8];                                                          \
-    int64_t r = (int64_t)blockIdx.x * (OZ_ROW_THREADS / TPR) + threadIdx.x / TPR;       \
-    float *x = shared_rows + threadIdx.x / TPR * (cols);                                \
+#define ROW_SET_UP(cols)                                                          \
+    extern __shared__ float shared_rows[];                                        \
+    __shared__ double room[8];                                                    \
+    int64_t r = (int64_t)blockIdx.x * (OZ_ROW_THREADS / TPR) + threadIdx.x / TPR; \
+    float *x = shared_rows + threadIdx.x / TPR * (cols);                          \
     int lane = threadIdx.x % TPR
 
 /* A row to a block or to a warp, with room for it in shared memory. */
-#define LAUNCH_ROWS(kernel, rows, cols, ...)                                                      \
-    do {                                                                                          \
-        bool wide_ = oz_wide_row(cols);                                                           \
-        size_t bytes_ = (size_t)(cols) * sizeof(float) * (wide_ ? 1 : OZ_ROW_THREADS / 32);       \
-        int64_t blocks_ = wide_ ? (rows) : ((rows) + OZ_ROW_THREADS / 32 - 1) /                   \
-                                               (OZ_ROW_THREADS / 32);                             \
-        if ((rows) == 0 || (cols) == 0) {                                                         \
-            return 0;                                                                             \
-        }                                                                                         \
-        if (bytes_ > 48 * 1024) {                                                                 \
-            cudaError_t error_ = cudaFuncSetAttribute(                                            \
-                kernel<256>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes_);           \
-            if (error_ != cudaSuccess) {                                                          \
-                return (int)error_;                                                               \
-            }                                                                                     \
-        }                                                                                         \
-        if (wide_) {                                                                              \
-            kernel<256><<<(unsigned)blocks_, OZ_ROW_THREADS, bytes_, stream>>>(__VA_ARGS__);      \
-        } else {                                                                                  \
-            kernel<32><<<(unsigned)blocks_, OZ_ROW_THREADS, bytes_, stream>>>(__VA_ARGS__);       \
-        }                                                                                         \
-        return (int)cudaGetLastError();                                                           \
+#define LAUNCH_ROWS(kernel, rows, cols, ...)                                                 \
+    do {                                                                                     \
+        bool wide_ = oz_wide_row(cols);                                                      \
+        size_t bytes_ = (size_t)(cols) * sizeof(float) * (wide_ ? 1 : OZ_ROW_THREADS / 32);  \
+        int64_t blocks_ =                                                                    \
+            wide_ ? (rows) : ((rows) + OZ_ROW_THREADS / 32 - 1) / (OZ_ROW_THREADS / 32);     \
+        if ((rows) == 0 || (cols) == 0) {                                                    \
+            return 0;                                                                        \
+        }                                                                                    \
+        if (bytes_ > 48 * 1024) {                                                            \
+            cudaError_t error_ = cudaFuncSetAttribute(                                       \
+                kernel<256>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes_);      \
+            if (error_ != cudaSuccess) {                                                     \
+                return (int)error_;                                                          \
+            }                                                                                \
+        }                                                                                    \
+        if (wide_) {                                                                         \
+            kernel<256><<<(unsigned)blocks_, OZ_ROW_THREADS, bytes_, stream>>>(__VA_ARGS__); \
+        } else {                                                                             \
+            kernel<32><<<(unsigned)blocks_, OZ_ROW_THREADS, bytes_, stream>>>(__VA_ARGS__);  \
+        }                                                                                    \
+        return (int)cudaGetLastError();                                                      \
     } while (0)
 
 /* ---- formats ---- */
 
 template <int TPR>
-__global__ void act_quant(const __grid_constant__ struct oz_act from, const __grid_constant__ struct oz_act to, int64_t rows, const int32_t *x_rows,
-                          const int32_t *out_rows, const float *amax)
+__global__ void act_quant(const __grid_constant__ struct oz_act from,
+                          const __grid_constant__ struct oz_act to, int64_t rows,
+                          const int32_t *x_rows, const int32_t *out_rows, const float *amax)
 {
     ROW_SET_UP(from.cols);
     if (r >= rows) {
@@ -62,7 +63,8 @@ int oz_launch_act_quant(oz_cuda_stream stream, const struct oz_act *x, const str
 
 /* The largest finite magnitude of each row, as bits; then of each sequence, by one thread a row. */
 template <int TPR>
-__global__ void row_amax(const __grid_constant__ struct oz_act from, const float *smooth, float *amax)
+__global__ void row_amax(const __grid_constant__ struct oz_act from, const float *smooth,
+                         float *amax)
 {
     ROW_SET_UP(from.cols);
     if (r >= from.rows) {
@@ -113,7 +115,8 @@ int oz_launch_amax(oz_cuda_stream stream, const struct oz_act *x, const float *s
     return (int)cudaGetLastError();
 }
 
-__global__ void convert(const __grid_constant__ struct oz_act x, enum oz_dtype dtype, void *dst, int64_t pad_cols)
+__global__ void convert(const __grid_constant__ struct oz_act x, enum oz_dtype dtype, void *dst,
+                        int64_t pad_cols)
 {
     int64_t total = x.rows * pad_cols;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total;
@@ -146,8 +149,9 @@ int oz_launch_convert(oz_cuda_stream stream, const struct oz_act *x, enum oz_dty
 
 /* ---- weights ---- */
 
-__global__ void decode(const __grid_constant__ struct oz_cuda_weight w, bool codes_only, enum oz_dtype dtype, void *dst,
-                       int64_t out_rows, int64_t out_cols, int64_t stride)
+__global__ void decode(const __grid_constant__ struct oz_cuda_weight w, bool codes_only,
+                       enum oz_dtype dtype, void *dst, int64_t out_rows, int64_t out_cols,
+                       int64_t stride)
 {
     int64_t total = out_rows * out_cols;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total;
@@ -170,15 +174,15 @@ int oz_launch_decode(oz_cuda_stream stream, const struct oz_cuda_weight *w, bool
     if (out_rows == 0 || out_cols == 0) {
         return 0;
     }
-    decode<<<blocks_for(out_rows * out_cols), 256, 0, stream>>>(*w, codes_only, dtype, dst, out_rows,
-                                                                out_cols, stride);
+    decode<<<blocks_for(out_rows * out_cols), 256, 0, stream>>>(*w, codes_only, dtype, dst,
+                                                                out_rows, out_cols, stride);
     return (int)cudaGetLastError();
 }
 
 /* An id outside the table gives a row of NaN: the host does not see ids here. */
 template <int TPR>
-__global__ void embed(const __grid_constant__ struct oz_cuda_weight w, const int32_t *ids, float scale,
-                      const __grid_constant__ struct oz_act out)
+__global__ void embed(const __grid_constant__ struct oz_cuda_weight w, const int32_t *ids,
+                      float scale, const __grid_constant__ struct oz_act out)
 {
     ROW_SET_UP(out.cols);
     if (r >= out.rows) {

@@ -35,8 +35,7 @@ __global__ void qk_norm_rope(const __grid_constant__ struct rope a)
         squares = oz_row_reduce<32, double, false>(squares, NULL);
         double factor = 1 / sqrt(squares / (double)a.head_dim + (double)a.eps);
         for (int c = lane; c < a.head_dim; c += 32) {
-            x[c] = (float)((double)x[c] * factor) *
-                   (a.plus_one ? a.weight[c] + 1.0F : a.weight[c]);
+            x[c] = (float)((double)x[c] * factor) * (a.plus_one ? a.weight[c] + 1.0F : a.weight[c]);
         }
     }
     __syncwarp();
@@ -100,8 +99,8 @@ __global__ void sinusoids(const float *t, int64_t rows, int32_t dim, float scale
     phi[row * dim + half + k] = sinf(angle);
 }
 
-int oz_launch_sinusoids(oz_cuda_stream stream, const float *t, int64_t rows, int32_t dim, float scale,
-                        float *phi)
+int oz_launch_sinusoids(oz_cuda_stream stream, const float *t, int64_t rows, int32_t dim,
+                        float scale, float *phi)
 {
     int64_t items = rows * (dim / 2);
     if (items == 0) {
