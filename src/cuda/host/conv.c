@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "cuda/host/cuda.h"
 
-#define PATCH_BYTES (INT64_C(128) << 20) /* of one chunk's patches */
+#define PATCH_BYTES (INT64_C(64) << 20) /* of one chunk's patches */
 
 struct course {
     enum oz_dtype operand;
@@ -51,6 +51,29 @@ static struct oz_act rows_of(const struct oz_act *a, int64_t first, int64_t coun
     return view;
 }
 
+/* Bias and residual by the product itself, where cuBLASLt can; g then says so. */
+static bool fuses(const struct oz_device *dev, const struct oz_conv_args *a, const struct course *c,
+                  int64_t row0, struct oz_cuda_gemm *g)
+{
+    const struct oz_act *r = a->residual;
+    bool same = r == NULL || (r->stride == a->out->stride && r->spec.dtype == a->out->spec.dtype);
+    struct oz_cuda_gemm f = *g;
+    if (a->fn != OZ_FN_NONE || c->n != a->out->cols || a->out->stride % 8 != 0 || !same) {
+        return false;
+    }
+    f.y = rows_of(a->out, row0, g->m).data;
+    f.y_stride = a->out->stride;
+    f.y_dtype = a->out->spec.dtype;
+    f.bias = oz_cuda_vector(a->b);
+    f.add = r != NULL ? rows_of(r, row0, g->m).data : NULL;
+    f.few = oz_cuda_few_rows(g->m);
+    if ((uintptr_t)f.y % 16 != 0 || !oz_cuda_gemm_can(dev, &f)) {
+        return false;
+    }
+    *g = f;
+    return true;
+}
+
 /* Output rows [row0, row0 + rows). */
 static enum oz_status run_chunk(const struct oz_op_ctx *ctx, const struct oz_conv_args *a,
                                 const struct course *c, const void *weight, int64_t row0,
@@ -79,19 +102,24 @@ static enum oz_status run_chunk(const struct oz_op_ctx *ctx, const struct oz_con
         patches.past = *a->past;
     }
     OZ_TRY(oz_cuda_check(ctx->dev, "conv", oz_launch_im2col(stream, &patches)));
-    const struct oz_cuda_gemm g = {.m = rows,
-                                   .n = c->n,
-                                   .k = c->k,
-                                   .x = patches.dst,
-                                   .w = weight,
-                                   .y = oz_cuda_at(ctx, c->sums),
-                                   .x_stride = c->k,
-                                   .w_stride = c->k,
-                                   .y_stride = c->n,
-                                   .x_dtype = c->operand,
-                                   .w_dtype = c->operand,
-                                   .y_dtype = OZ_DTYPE_F32};
-    OZ_TRY(oz_cuda_gemm_run(ctx, &g));
+    struct oz_cuda_gemm g = {.m = rows,
+                             .n = c->n,
+                             .k = c->k,
+                             .x = patches.dst,
+                             .w = weight,
+                             .y = oz_cuda_at(ctx, c->sums),
+                             .x_stride = c->k,
+                             .w_stride = c->k,
+                             .y_stride = c->n,
+                             .x_dtype = c->operand,
+                             .w_dtype = c->operand,
+                             .y_dtype = OZ_DTYPE_F32};
+    const int32_t offsets[2] = {0, (int32_t)rows};
+    const struct oz_ragged whole = {.count = 1, .offsets = offsets};
+    if (fuses(ctx->dev, a, c, row0, &g)) {
+        return oz_cuda_gemm_run(ctx, &g, &whole);
+    }
+    OZ_TRY(oz_cuda_gemm_run(ctx, &g, &whole));
     struct oz_cuda_linear_end e = {.sums = g.y,
                                    .rows = rows,
                                    .cols = a->out->cols,

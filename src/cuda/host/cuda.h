@@ -24,11 +24,15 @@ struct oz_cuda_sdpa {
     void *plan; /* NULL: cuDNN has none */
 };
 
+/* A sequence of so many rows has few: its products have an algorithm of their own. */
+#define OZ_CUDA_FEW_ROWS 256
+
 /* One product's algorithm: chosen once for a layer's shape, used for any number of rows. */
 struct oz_cuda_algo {
     int64_t n, k;
     int32_t x_type, w_type, y_type; /* cudaDataType_t */
-    int32_t kind;                   /* transposition and scaling */
+    int32_t kind;                   /* transposition, scales, what is fused, few rows */
+    bool none;                      /* cuBLASLt has no such product */
     cublasLtMatmulAlgo_t algo;
 };
 
@@ -109,7 +113,10 @@ bool oz_cuda_weight_of(const struct oz_weight *w, struct oz_cuda_weight *out);
 /* Are its scales one for each row, or one in all? Then they can wait for the sums. */
 bool oz_cuda_scales_wait(const struct oz_weight *w);
 
-/* gemm.c: y [m, n] = alpha x [m, k] w [n, k]^T; with w_by_k w is [k, n]. Strides in elements. */
+/*
+ * gemm.c: y [m, n] = x [m, k] w [n, k]^T; with w_by_k w is [k, n]. Strides in elements. Then, where asked
+ * for, times x_scales[row] w_scales[feature] (of e4m3), plus `add`, plus bias, through gelu (tanh).
+ */
 struct oz_cuda_gemm {
     int64_t m, n, k;
     const void *x, *w;
@@ -117,10 +124,18 @@ struct oz_cuda_gemm {
     int64_t x_stride, w_stride, y_stride;
     enum oz_dtype x_dtype, w_dtype, y_dtype; /* F32, BF16, F8_E4M3, I8; y: F32, BF16, I32 */
     bool w_by_k;
-    const float *bias; /* f32 [n], for an F32 y only; NULL: none */
+    bool few;          /* the algorithm for few rows; oz_cuda_gemm_run sets it */
+    const float *bias; /* f32 [n]; NULL: none */
+    bool gelu;
+    const float *x_scales, *w_scales; /* f32 [m], [n]; NULL: none */
+    const void *add;                  /* as y, with its stride; may be y itself; NULL: none */
 };
-OZ_MUST_USE enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx,
-                                            const struct oz_cuda_gemm *g);
+/* Has cuBLASLt an algorithm for it? */
+bool oz_cuda_gemm_can(const struct oz_device *dev, const struct oz_cuda_gemm *g);
+/* sequences: of the rows; NULL: each row is one. */
+OZ_MUST_USE enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm *g,
+                                            const struct oz_ragged *sequences);
+bool oz_cuda_few_rows(int64_t rows);
 
 /* sdpa.c: attention without masks of one sequence, whose rows have been joined. */
 struct oz_cuda_joined {

@@ -357,6 +357,7 @@ enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flag
         .tier = c->tier,
         .plan_only = (flags & OZ_DEVICE_PLAN_ONLY) != 0,
         .f32_math = (flags & OZ_DEVICE_F32) != 0,
+        .half_rows = (flags & OZ_DEVICE_F32) == 0,
         .impl = c,
         .pool = pool,
         .ops = &oz_cuda_operators,

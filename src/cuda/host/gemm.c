@@ -1,7 +1,8 @@
 /*
  * Products, by cuBLASLt. Row-major y = x w^T is column-major y^T = w x^T: the weight is A, the rows are
- * B. The algorithm of a layer is chosen once, for CHOSEN_ROWS rows, and used for any number of them;
- * sums over K are never split. So a row's bytes depend on the row alone (tests/gpu compares them).
+ * B. A layer has two algorithms: one for sequences of few rows and one for the others, each chosen once
+ * and used for any number of rows; sums over K are never split. So a row's bytes depend on its own
+ * sequence alone (tests/gpu compares them).
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,9 +10,11 @@
 #include "base/log.h"
 #include "cuda/host/cuda.h"
 
-#define CHOSEN_ROWS 4096
 #define CANDIDATES 16
 
+/* Rows that the algorithms are chosen for, and that both must take. */
+#define CHOSEN_ROWS 4096
+#define CHOSEN_FEW 64
 static const int64_t rows_to_take[] = {1, 2, 13, 64, 257, CHOSEN_ROWS};
 
 /* Descriptors of one product: no heap behind them. */
@@ -32,6 +35,36 @@ static cudaDataType_t type_of(enum oz_dtype dtype)
     }
 }
 
+static void set(struct problem *p, cublasStatus_t *s, cublasLtMatmulDescAttributes_t name,
+                const void *value, size_t bytes)
+{
+    if (*s == CUBLAS_STATUS_SUCCESS) {
+        *s = cublasLtMatmulDescSetAttribute(&p->op, name, value, bytes);
+    }
+}
+
+/* Bias, gelu, scales of rows and features. */
+static void set_ends(const struct oz_cuda_gemm *g, struct problem *p, cublasStatus_t *s)
+{
+    cublasLtEpilogue_t epilogue = g->gelu && g->bias != NULL ? CUBLASLT_EPILOGUE_GELU_BIAS
+                                  : g->gelu                  ? CUBLASLT_EPILOGUE_GELU
+                                  : g->bias != NULL          ? CUBLASLT_EPILOGUE_BIAS
+                                                             : CUBLASLT_EPILOGUE_DEFAULT;
+    int32_t bias_type = CUDA_R_32F;
+    int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    set(p, s, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (g->bias != NULL) {
+        set(p, s, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+        set(p, s, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type);
+    }
+    if (g->w_scales != NULL) {
+        set(p, s, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode);
+        set(p, s, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode);
+        set(p, s, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->w_scales, sizeof g->w_scales);
+        set(p, s, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->x_scales, sizeof g->x_scales);
+    }
+}
+
 static cublasStatus_t set_up(const struct oz_cuda_gemm *g, int64_t m, struct problem *p)
 {
     cudaDataType_t w_type = type_of(g->w_dtype);
@@ -39,22 +72,10 @@ static cublasStatus_t set_up(const struct oz_cuda_gemm *g, int64_t m, struct pro
     cudaDataType_t y_type = type_of(g->y_dtype);
     bool integer = g->y_dtype == OZ_DTYPE_I32;
     cublasOperation_t transposed = g->w_by_k ? CUBLAS_OP_N : CUBLAS_OP_T;
-    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    cublasStatus_t s =
-        cublasLtMatmulDescInit(&p->op, integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
-                               integer ? CUDA_R_32I : CUDA_R_32F);
-    if (s == CUBLAS_STATUS_SUCCESS) {
-        s = cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                           sizeof transposed);
-    }
-    if (s == CUBLAS_STATUS_SUCCESS && g->bias != NULL) {
-        s = cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                           sizeof epilogue);
-    }
-    if (s == CUBLAS_STATUS_SUCCESS && g->bias != NULL) {
-        s = cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
-                                           sizeof g->bias);
-    }
+    cublasStatus_t s = cublasLtMatmulDescInit(&p->op, integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                              integer ? CUDA_R_32I : CUDA_R_32F);
+    set(p, &s, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+    set_ends(g, p, &s);
     if (s == CUBLAS_STATUS_SUCCESS) {
         s = cublasLtMatrixLayoutInit(&p->w, w_type, (uint64_t)(g->w_by_k ? g->n : g->k),
                                      (uint64_t)(g->w_by_k ? g->k : g->n), g->w_stride);
@@ -70,7 +91,9 @@ static cublasStatus_t set_up(const struct oz_cuda_gemm *g, int64_t m, struct pro
                                    .x_type = (int32_t)x_type,
                                    .w_type = (int32_t)w_type,
                                    .y_type = (int32_t)y_type,
-                                   .kind = (g->w_by_k ? 1 : 0) + (g->bias != NULL ? 2 : 0)};
+                                   .kind = (g->w_by_k ? 1 : 0) + (g->bias != NULL ? 2 : 0) +
+                                           (g->gelu ? 4 : 0) + (g->w_scales != NULL ? 8 : 0) +
+                                           (g->few ? 16 : 0) + (g->add != NULL ? 32 : 0)};
     return s;
 }
 
@@ -138,17 +161,17 @@ static cublasStatus_t ask(struct oz_cuda *c, struct problem *p,
                                                 &preference, CANDIDATES, results, count);
 }
 
-/* Fills key->algo. */
-static enum oz_status choose(struct oz_cuda *c, const struct oz_cuda_gemm *g,
-                             struct oz_cuda_algo *key)
+/* Fills key->algo, or key->none. */
+static void choose(struct oz_cuda *c, const struct oz_cuda_gemm *g, struct oz_cuda_algo *key)
 {
     cublasLtMatmulHeuristicResult_t results[CANDIDATES];
     struct problem p;
     int count = 0;
-    cublasStatus_t s = set_up(g, CHOSEN_ROWS, &p);
+    cublasStatus_t s = set_up(g, g->few ? CHOSEN_FEW : CHOSEN_ROWS, &p);
     if (s == CUBLAS_STATUS_SUCCESS) {
         s = ask(c, &p, results, &count);
     }
+    key->none = false;
     for (int i = 0; s == CUBLAS_STATUS_SUCCESS && i < count; i++) {
         const cublasLtMatmulAlgo_t *algo = &results[i].algo;
         if (results[i].state == CUBLAS_STATUS_SUCCESS && is_steady(c, g, algo)) {
@@ -160,24 +183,21 @@ static enum oz_status choose(struct oz_cuda *c, const struct oz_cuda_gemm *g,
                    key->kind, config(algo, CUBLASLT_ALGO_CONFIG_ID),
                    config(algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
                    config(algo, CUBLASLT_ALGO_CONFIG_STAGES_ID), i, count);
-            return OZ_OK;
+            return;
         }
     }
-    oz_log(
-        OZ_LOG_ERROR, "dispatch",
-        "cuBLASLt has no algorithm that sums K in one piece for n %lld, k %lld (strides %lld %lld "
-        "%lld), %s by %s to %s: %s, %d candidates.",
-        (long long)g->n, (long long)g->k, (long long)g->x_stride, (long long)g->w_stride,
-        (long long)g->y_stride, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
-        oz_dtype_name(g->y_dtype), cublasLtGetStatusName(s), count);
-    return s == CUBLAS_STATUS_SUCCESS || s == CUBLAS_STATUS_NOT_SUPPORTED ? OZ_ERR_UNSUPPORTED
-                                                                          : OZ_ERR_DEVICE;
+    key->none = true;
+    oz_log(OZ_LOG_DEBUG, "dispatch",
+           "cuBLASLt has no algorithm that sums K in one piece for n %lld, k %lld (strides %lld %lld "
+           "%lld), %s by %s to %s, kind %d: %s, %d candidates.",
+           (long long)g->n, (long long)g->k, (long long)g->x_stride, (long long)g->w_stride,
+           (long long)g->y_stride, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
+           oz_dtype_name(g->y_dtype), key->kind, cublasLtGetStatusName(s), count);
 }
 
-static enum oz_status find_algo(struct oz_cuda *c, const struct oz_cuda_gemm *g,
-                                struct oz_cuda_algo *key)
+/* Is there an algorithm? Once for each kind of product. */
+static bool find_algo(struct oz_cuda *c, const struct oz_cuda_gemm *g, struct oz_cuda_algo *key)
 {
-    enum oz_status status = OZ_OK;
     bool found = false;
     pthread_mutex_lock(&c->lock);
     for (int32_t i = 0; i < c->algo_count && !found; i++) {
@@ -187,16 +207,22 @@ static enum oz_status find_algo(struct oz_cuda *c, const struct oz_cuda_gemm *g,
         }
     }
     if (!found) {
-        status = choose(c, g, key);
-        if (status == OZ_OK && c->algo_count < OZ_CUDA_MOST_ALGOS) {
+        choose(c, g, key);
+        if (c->algo_count < OZ_CUDA_MOST_ALGOS) {
             c->algos[c->algo_count++] = *key;
         }
     }
     pthread_mutex_unlock(&c->lock);
-    return status;
+    return !key->none;
 }
 
-enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm *g)
+bool oz_cuda_gemm_can(const struct oz_device *dev, const struct oz_cuda_gemm *g)
+{
+    struct problem p;
+    return set_up(g, g->m, &p) == CUBLAS_STATUS_SUCCESS && find_algo(oz_cuda_of(dev), g, &p.key);
+}
+
+static enum oz_status run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm *g)
 {
     struct oz_cuda *c = oz_cuda_of(ctx->dev);
     struct problem p;
@@ -205,26 +231,71 @@ enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cud
     const int32_t one_integer = 1;
     const int32_t zero_integer = 0;
     bool integer = g->y_dtype == OZ_DTYPE_I32;
-    if (g->m == 0 || g->n == 0 || g->k == 0) {
-        return g->k == 0 && g->m > 0 && g->n > 0 ? OZ_ERR_UNSUPPORTED : OZ_OK;
+    if (g->m == 0 || g->n == 0) {
+        return OZ_OK;
     }
     cublasStatus_t s = set_up(g, g->m, &p);
-    if (s != CUBLAS_STATUS_SUCCESS) {
-        oz_log(OZ_LOG_ERROR, "dispatch", "cuBLASLt refuses a product: %s.",
-               cublasLtGetStatusName(s));
-        return OZ_ERR_DEVICE;
+    if (s == CUBLAS_STATUS_SUCCESS && !find_algo(c, g, &p.key)) {
+        oz_log(OZ_LOG_ERROR, "dispatch",
+               "cuBLASLt has no algorithm for n %lld, k %lld, %s by %s to %s.", (long long)g->n,
+               (long long)g->k, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
+               oz_dtype_name(g->y_dtype));
+        return OZ_ERR_UNSUPPORTED;
     }
-    OZ_TRY(find_algo(c, g, &p.key));
-    s = cublasLtMatmul(c->lt, &p.op, integer ? (const void *)&one_integer : (const void *)&one,
-                       g->w, &p.w, g->x, &p.x,
-                       integer ? (const void *)&zero_integer : (const void *)&zero, g->y, &p.y,
-                       g->y, &p.y, &p.key.algo, c->workspace, (size_t)OZ_CUDA_WORKSPACE_BYTES,
-                       oz_cuda_stream_of(ctx->dev, ctx->queue));
+    if (s == CUBLAS_STATUS_SUCCESS) {
+        s = cublasLtMatmul(c->lt, &p.op, integer ? (const void *)&one_integer : (const void *)&one,
+                           g->w, &p.w, g->x, &p.x,
+                           integer          ? (const void *)&zero_integer
+                           : g->add != NULL ? (const void *)&one
+                                            : (const void *)&zero,
+                           g->add != NULL ? g->add : g->y, &p.y, g->y, &p.y, &p.key.algo, c->workspace, (size_t)OZ_CUDA_WORKSPACE_BYTES,
+                           oz_cuda_stream_of(ctx->dev, ctx->queue));
+    }
     if (s != CUBLAS_STATUS_SUCCESS) {
         oz_log(OZ_LOG_ERROR, "dispatch", "cuBLASLt failed at m %lld, n %lld, k %lld: %s (%s).",
                (long long)g->m, (long long)g->n, (long long)g->k, cublasLtGetStatusName(s),
                cudaGetErrorName(cudaPeekAtLastError()));
         return OZ_ERR_DEVICE;
+    }
+    return OZ_OK;
+}
+
+/* Rows [first, end) of a product, as one of a class. */
+static struct oz_cuda_gemm part(const struct oz_cuda_gemm *g, int64_t first, int64_t end, bool few)
+{
+    struct oz_cuda_gemm p = *g;
+    p.m = end - first;
+    p.few = few;
+    p.x = (const uint8_t *)g->x + first * g->x_stride * (oz_dtype_bits(g->x_dtype) / 8);
+    p.y = (uint8_t *)g->y + first * g->y_stride * (oz_dtype_bits(g->y_dtype) / 8);
+    p.x_scales = g->x_scales != NULL ? g->x_scales + first : NULL;
+    if (g->add != NULL) {
+        p.add = (const uint8_t *)g->add + first * g->y_stride * (oz_dtype_bits(g->y_dtype) / 8);
+    }
+    return p;
+}
+
+bool oz_cuda_few_rows(int64_t rows)
+{
+    return rows <= OZ_CUDA_FEW_ROWS;
+}
+
+enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm *g,
+                                const struct oz_ragged *sequences)
+{
+    if (sequences == NULL) { /* each row is a sequence of its own */
+        struct oz_cuda_gemm all = part(g, 0, g->m, true);
+        return run(ctx, &all);
+    }
+    const int32_t *offsets = sequences->offsets;
+    for (int32_t s = 0; s < sequences->count;) {
+        int32_t first = s;
+        bool few = oz_cuda_few_rows(offsets[s + 1] - offsets[s]);
+        while (s < sequences->count && oz_cuda_few_rows(offsets[s + 1] - offsets[s]) == few) {
+            s++;
+        }
+        struct oz_cuda_gemm one = part(g, offsets[first], offsets[s], few);
+        OZ_TRY(run(ctx, &one));
     }
     return OZ_OK;
 }

@@ -1,6 +1,7 @@
 /*
  * linear: the rows in the product's format, the product, and one kernel for all that follows it. Where
- * nothing follows but a bias, the product writes its place itself.
+ * nothing follows but scales, bias and gelu, and cuBLASLt can do those, the product writes its place
+ * itself; rows to be quantized then pass through bf16.
  */
 #include <string.h>
 
@@ -16,15 +17,10 @@ struct course {
     int64_t n, k;           /* padded */
     bool converts, decodes; /* x; the weight */
     bool scales_wait;       /* the weight's scales come behind the sums */
-    bool direct;            /* the product writes out */
+    bool may_fuse;          /* nothing follows that cuBLASLt cannot do */
     bool apart;             /* out is quantized from f32 rows: a scale spans its sequence */
     size_t x, w, up, sums, up_sums, rows, amax, total;
 };
-
-static const struct oz_act *target(const struct oz_linear_args *a)
-{
-    return a->residual != NULL ? a->residual : a->out;
-}
 
 static enum oz_dtype operand_of(enum oz_cuda_kind kind)
 {
@@ -34,12 +30,21 @@ static enum oz_dtype operand_of(enum oz_cuda_kind kind)
                                       : OZ_DTYPE_BF16;
 }
 
-/* Is nothing to be done behind the product but adding a bias? */
+/* Is nothing to be done behind the product but scales, bias and gelu? */
 static bool ends_at_once(const struct oz_linear_args *a)
 {
-    return a->residual == NULL && a->up == NULL && a->fn == OZ_FN_NONE &&
-           oz_cuda_plain(&a->out->spec) && a->out->spec.dtype == OZ_DTYPE_F32 &&
-           a->out->stride % 4 == 0;
+    if (a->residual != NULL) {
+        return a->gate.table == NULL && a->residual->stride % 8 == 0;
+    }
+    return a->up == NULL && (a->fn == OZ_FN_NONE || a->fn == OZ_FN_GELU_TANH) &&
+           (!oz_cuda_plain(&a->out->spec) || a->out->stride % 8 == 0);
+}
+
+/* One scale for each row of both operands, as cuBLASLt takes them. */
+static bool has_row_scales(const struct oz_weight *w, const struct oz_act_spec *x)
+{
+    struct oz_cuda_weight view;
+    return oz_cuda_weight_of(w, &view) && view.level[0].cell_rows == 1 && x->scale_count == 1;
 }
 
 /* exact: in f32 whatever the weight is stored in. */
@@ -63,12 +68,13 @@ static struct course plan_course(const struct oz_device *dev, const struct oz_li
                   a->x->spec.scale_count > 0);
     c.decodes = w->planes[OZ_PLANE_CODES].dtype != c.operand || n != c.n || k != c.k;
     c.scales_wait = w->codec != NULL && oz_cuda_scales_wait(w);
-    c.direct = ends_at_once(a) && c.n == n && !c.scales_wait && c.kind != OZ_CUDA_INT8;
+    c.may_fuse = ends_at_once(a) && c.n == n && c.kind != OZ_CUDA_INT8 &&
+                 (!c.scales_wait || (c.kind == OZ_CUDA_FP8 && has_row_scales(w, &a->x->spec)));
     c.apart = a->out != NULL && oz_cuda_spans_sequence(&a->out->spec);
     c.x = oz_cuda_reserve(&c.total, c.converts ? m : 0, c.k, size);
     c.w = oz_cuda_reserve(&c.total, c.decodes ? c.n : 0, c.k, size);
     c.up = oz_cuda_reserve(&c.total, c.decodes && a->up != NULL ? c.n : 0, c.k, size);
-    c.sums = oz_cuda_reserve(&c.total, c.direct ? 0 : m, c.n, sizeof(float));
+    c.sums = oz_cuda_reserve(&c.total, m, c.n, sizeof(float));
     c.up_sums = oz_cuda_reserve(&c.total, a->up != NULL ? m : 0, c.n, sizeof(float));
     c.rows = oz_cuda_reserve(&c.total, c.apart ? m : 0, n, sizeof(float));
     c.amax = oz_cuda_reserve(&c.total, c.apart ? m : 0, 1, sizeof(float));
@@ -86,8 +92,6 @@ static enum oz_status check(const struct oz_linear_args *a, const struct course 
     const char *problem = NULL;
     if (w->codec == NULL || w->planes[OZ_PLANE_CODES].data == NULL) {
         problem = "the weight is not loaded";
-    } else if (target(a)->cols > MOST_COLS && !c->direct) {
-        problem = "more output features than shared memory holds";
     } else if (a->up != NULL &&
                (a->up->w.weight.codec != w->codec ||
                 a->up->w.weight.planes[OZ_PLANE_CODES].dtype != w->planes[OZ_PLANE_CODES].dtype)) {
@@ -97,9 +101,6 @@ static enum oz_status check(const struct oz_linear_args *a, const struct course 
     }
     if (problem == NULL && !c->converts && (uintptr_t)a->x->data % 16 != 0) {
         problem = "rows do not begin at 16 bytes";
-    }
-    if (problem == NULL && c->direct && (uintptr_t)a->out->data % 16 != 0) {
-        problem = "the output does not begin at 16 bytes";
     }
     if (problem != NULL) {
         oz_log(OZ_LOG_ERROR, "dispatch", "linear %s: %s.", a->w->w.name, problem);
@@ -126,26 +127,27 @@ static enum oz_status operand(const struct oz_op_ctx *ctx, const struct oz_weigh
                                           c->scales_wait, c->operand, room, c->n, c->k, c->k));
 }
 
-static enum oz_status multiply(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
-                               const struct course *c, const void *x, int64_t x_stride,
-                               const struct oz_linear *w, void *room, void *sums)
+/* The product without its end. */
+static enum oz_status sum_up(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
+                             const struct course *c, const struct oz_act *x,
+                             const struct oz_linear *w, void *room, void *sums,
+                             struct oz_cuda_gemm *g)
 {
     const void *weight;
     OZ_TRY(operand(ctx, &w->w.weight, c, room, &weight));
-    struct oz_cuda_gemm g = {.m = a->x->rows,
-                             .n = c->n,
-                             .k = c->k,
-                             .x = x,
-                             .w = weight,
-                             .y = c->direct ? a->out->data : sums,
-                             .x_stride = x_stride,
-                             .w_stride = c->k,
-                             .y_stride = c->direct ? a->out->stride : c->n,
-                             .x_dtype = c->operand,
-                             .w_dtype = c->operand,
-                             .y_dtype = c->kind == OZ_CUDA_INT8 ? OZ_DTYPE_I32 : OZ_DTYPE_F32,
-                             .bias = c->direct ? oz_cuda_vector(&w->b) : NULL};
-    return oz_cuda_gemm_run(ctx, &g);
+    *g = (struct oz_cuda_gemm){.m = a->x->rows,
+                               .n = c->n,
+                               .k = c->k,
+                               .x = x->data,
+                               .w = weight,
+                               .y = sums,
+                               .x_stride = x->stride,
+                               .w_stride = c->k,
+                               .y_stride = c->n,
+                               .x_dtype = c->operand,
+                               .w_dtype = c->operand,
+                               .y_dtype = c->kind == OZ_CUDA_INT8 ? OZ_DTYPE_I32 : OZ_DTYPE_F32};
+    return OZ_OK;
 }
 
 /* All that follows the sums. */
@@ -184,48 +186,117 @@ static struct oz_cuda_linear_end ending(const struct oz_op_ctx *ctx, const struc
     return e;
 }
 
+/* Rows of `from`, which lies in scratch, to out's format. */
+static enum oz_status quantize(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
+                               const struct course *c, const struct oz_act *from)
+{
+    oz_cuda_stream stream = oz_cuda_stream_of(ctx->dev, ctx->queue);
+    float *amax = c->apart ? oz_cuda_at(ctx, c->amax) : NULL;
+    if (c->apart) {
+        OZ_TRY(oz_cuda_check(
+            ctx->dev, "linear",
+            oz_launch_amax(stream, from, a->out->spec.smooth,
+                           a->sequences != NULL ? a->sequences->device_offsets : NULL,
+                           a->sequences != NULL ? a->sequences->count : 0, amax)));
+    }
+    return oz_cuda_check(ctx->dev, "linear",
+                         oz_launch_act_quant(stream, from, a->out, from->rows, NULL, NULL, amax));
+}
+
 static enum oz_status finish(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
                              const struct course *c)
 {
-    oz_cuda_stream stream = oz_cuda_stream_of(ctx->dev, ctx->queue);
     struct oz_cuda_linear_end e = ending(ctx, a, c);
-    if (!c->apart) {
-        return oz_cuda_check(ctx->dev, "linear", oz_launch_linear_end(stream, &e));
+    if (e.cols > MOST_COLS) {
+        oz_log(OZ_LOG_ERROR, "dispatch",
+               "linear %s: what follows the product holds %d features in shared memory, not %lld.",
+               a->w->w.name, MOST_COLS, (long long)e.cols);
+        return OZ_ERR_UNSUPPORTED;
     }
-    float *amax = oz_cuda_at(ctx, c->amax);
-    e.out = (struct oz_act){.data = oz_cuda_at(ctx, c->rows),
-                            .rows = e.rows,
-                            .cols = e.cols,
-                            .stride = e.cols,
-                            .spec = {.dtype = OZ_DTYPE_F32}};
-    OZ_TRY(oz_cuda_check(ctx->dev, "linear", oz_launch_linear_end(stream, &e)));
+    if (c->apart) {
+        e.out = (struct oz_act){.data = oz_cuda_at(ctx, c->rows),
+                                .rows = e.rows,
+                                .cols = e.cols,
+                                .stride = e.cols,
+                                .spec = {.dtype = OZ_DTYPE_F32}};
+    }
     OZ_TRY(oz_cuda_check(ctx->dev, "linear",
-                         oz_launch_amax(stream, &e.out, a->out->spec.smooth,
-                                        a->sequences != NULL ? a->sequences->device_offsets : NULL,
-                                        a->sequences != NULL ? a->sequences->count : 0, amax)));
+                         oz_launch_linear_end(oz_cuda_stream_of(ctx->dev, ctx->queue), &e)));
+    return c->apart ? quantize(ctx, a, c, &e.out) : OZ_OK;
+}
+
+/* The product with its end by cuBLASLt; false in *done: it cannot. Both algorithms of the layer must:
+ * which way a row goes must not depend on its neighbours. */
+static enum oz_status fuse(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
+                           const struct course *c, const struct oz_cuda_gemm *sums, bool *done)
+{
+    const struct oz_act *to = a->residual != NULL ? a->residual : a->out;
+    bool plain = oz_cuda_plain(&to->spec);
+    struct oz_cuda_gemm g = *sums;
+    g.bias = oz_cuda_vector(&a->w->b);
+    g.gelu = a->fn == OZ_FN_GELU_TANH;
+    g.y_dtype = plain ? to->spec.dtype : OZ_DTYPE_BF16;
+    g.add = a->residual != NULL ? a->residual->data : NULL;
+    if (plain) {
+        g.y = to->data;
+        g.y_stride = to->stride;
+    }
+    if (c->scales_wait) {
+        g.w_scales = a->w->w.weight.planes[OZ_PLANE_SCALES].data;
+        g.x_scales = a->x->scales[0];
+    }
+    struct oz_cuda_gemm few = g;
+    few.few = true;
+    *done = (uintptr_t)g.y % 16 == 0 && oz_cuda_gemm_can(ctx->dev, &g) &&
+            oz_cuda_gemm_can(ctx->dev, &few);
+    if (!*done) {
+        return OZ_OK;
+    }
+    OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
+    const struct oz_act rows = {.data = g.y,
+                                .rows = g.m,
+                                .cols = g.n,
+                                .stride = g.y_stride,
+                                .spec = {.dtype = OZ_DTYPE_BF16}};
+    return plain ? OZ_OK : quantize(ctx, a, c, &rows);
+}
+
+/* x as the product's operand: itself, or converted in scratch. */
+static enum oz_status convert(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
+                              const struct course *c, struct oz_act *x)
+{
+    *x = *a->x;
+    if (!c->converts) {
+        return OZ_OK;
+    }
+    x->data = oz_cuda_at(ctx, c->x);
+    x->stride = c->k;
     return oz_cuda_check(ctx->dev, "linear",
-                         oz_launch_act_quant(stream, &e.out, a->out, e.rows, NULL, NULL, amax));
+                         oz_launch_convert(oz_cuda_stream_of(ctx->dev, ctx->queue), a->x,
+                                           c->operand, x->data, c->k));
 }
 
 static enum oz_status run(const struct oz_op_ctx *ctx, const struct oz_linear_args *a, bool exact)
 {
     struct course c = plan_course(ctx->dev, a, exact);
-    const void *x = a->x->data;
-    int64_t x_stride = a->x->stride;
+    struct oz_act x;
+    struct oz_cuda_gemm g;
+    bool done = false;
     OZ_TRY(check(a, &c));
-    if (c.converts) {
-        x = oz_cuda_at(ctx, c.x);
-        x_stride = c.k;
-        OZ_TRY(oz_cuda_check(ctx->dev, "linear",
-                             oz_launch_convert(oz_cuda_stream_of(ctx->dev, ctx->queue), a->x,
-                                               c.operand, oz_cuda_at(ctx, c.x), c.k)));
+    OZ_TRY(convert(ctx, a, &c, &x));
+    OZ_TRY(sum_up(ctx, a, &c, &x, a->w, oz_cuda_at(ctx, c.w), oz_cuda_at(ctx, c.sums), &g));
+    if (c.may_fuse) {
+        OZ_TRY(fuse(ctx, a, &c, &g, &done));
     }
-    OZ_TRY(multiply(ctx, a, &c, x, x_stride, a->w, oz_cuda_at(ctx, c.w), oz_cuda_at(ctx, c.sums)));
+    if (done) {
+        return OZ_OK;
+    }
+    OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     if (a->up != NULL) {
-        OZ_TRY(multiply(ctx, a, &c, x, x_stride, a->up, oz_cuda_at(ctx, c.up),
-                        oz_cuda_at(ctx, c.up_sums)));
+        OZ_TRY(sum_up(ctx, a, &c, &x, a->up, oz_cuda_at(ctx, c.up), oz_cuda_at(ctx, c.up_sums), &g));
+        OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     }
-    return c.direct ? OZ_OK : finish(ctx, a, &c);
+    return finish(ctx, a, &c);
 }
 
 enum oz_status oz_cuda_linear(const struct oz_op_ctx *ctx, const struct oz_linear_args *a)

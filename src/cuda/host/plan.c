@@ -232,7 +232,8 @@ enum oz_status oz_cuda_plan_param(struct oz_device *dev, const struct oz_param *
         spec = param->acts[request->mode];
     }
     enum oz_cuda_kind kind = oz_cuda_kind_of(dev, &param->weight, &spec, request->use);
-    if ((kind == OZ_CUDA_GEMM_BF16 || kind == OZ_CUDA_DECODE_BF16) && spec.dtype == OZ_DTYPE_F32) {
+    if ((kind == OZ_CUDA_GEMM_BF16 || kind == OZ_CUDA_DECODE_BF16 || kind == OZ_CUDA_CONV_BF16) &&
+        spec.dtype == OZ_DTYPE_F32) {
         spec.dtype = OZ_DTYPE_BF16;
     }
     answer->plan = &plans[kind];

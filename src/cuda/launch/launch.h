@@ -93,6 +93,16 @@ struct oz_cuda_linear_end {
 };
 int oz_launch_linear_end(oz_cuda_stream stream, const struct oz_cuda_linear_end *a);
 
+struct oz_cuda_rope {
+    struct oz_act x, cosine, sine;
+    int32_t heads, head_dim;
+    int64_t pairs;
+    const float *weight;
+    bool plus_one;
+    float eps;
+    enum oz_rope kind;
+    const int32_t *table_rows;
+};
 int oz_launch_qk_norm_rope(oz_cuda_stream stream, const struct oz_qk_norm_rope_args *a,
                            const float *weight);
 /* phi [rows, dim] f32. */
@@ -146,6 +156,16 @@ int oz_launch_join(oz_cuda_stream stream, const struct oz_cuda_attention *a, voi
 int oz_launch_attention_f32(oz_cuda_stream stream, const struct oz_cuda_attention *a);
 /* bf16 operands on tensor cores, f32 sums; head_dim a multiple of 16 up to 512. */
 int oz_launch_attention_bf16(oz_cuda_stream stream, const struct oz_cuda_attention *a);
+
+/* wide.cu: faster forms, for launchers that ask first. */
+bool oz_wide_takes_quant(const struct oz_act *x, const struct oz_act *out);
+int oz_wide_quant(oz_cuda_stream stream, const struct oz_act *x, const struct oz_act *out, int64_t rows);
+bool oz_wide_takes_norm(const struct oz_cuda_norm_mod *a);
+int oz_wide_norm(oz_cuda_stream stream, const struct oz_cuda_norm_mod *a);
+bool oz_wide_takes_residual(const struct oz_cuda_linear_end *a);
+int oz_wide_residual(oz_cuda_stream stream, const struct oz_cuda_linear_end *a);
+bool oz_wide_takes_rope(const struct oz_cuda_rope *a);
+int oz_wide_rope(oz_cuda_stream stream, const struct oz_cuda_rope *a);
 
 #ifdef __cplusplus
 }

@@ -3,19 +3,8 @@
 
 /* ---- qk_norm_rope ---- */
 
-struct rope {
-    struct oz_act x, cosine, sine;
-    int32_t heads, head_dim;
-    int64_t pairs;
-    const float *weight;
-    bool plus_one;
-    float eps;
-    enum oz_rope kind;
-    const int32_t *table_rows;
-};
-
 /* A warp for each head of a row; it waits in shared memory. */
-__global__ void qk_norm_rope(const __grid_constant__ struct rope a)
+__global__ void qk_norm_rope(const __grid_constant__ struct oz_cuda_rope a)
 {
     extern __shared__ float heads[];
     int64_t unit = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
@@ -58,7 +47,7 @@ __global__ void qk_norm_rope(const __grid_constant__ struct rope a)
 int oz_launch_qk_norm_rope(oz_cuda_stream stream, const struct oz_qk_norm_rope_args *a,
                            const float *weight)
 {
-    struct rope r = {};
+    struct oz_cuda_rope r = {};
     r.x = *a->x;
     r.heads = a->heads;
     r.head_dim = a->head_dim;
@@ -71,6 +60,9 @@ int oz_launch_qk_norm_rope(oz_cuda_stream stream, const struct oz_qk_norm_rope_a
         r.cosine = *a->cosine;
         r.sine = *a->sine;
         r.pairs = a->cosine->cols;
+    }
+    if (oz_wide_takes_rope(&r)) {
+        return oz_wide_rope(stream, &r);
     }
     int64_t units = a->x->rows * a->heads;
     if (units == 0) {
