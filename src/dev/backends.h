@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "dev/device.h"
+#include "dev/ops.h"
 
 extern const struct oz_backend oz_cpu_backend; /* src/cpu/device.c */
 
@@ -17,6 +18,8 @@ struct oz_backend_host {
     void (*log)(enum oz_log_level level, const char *topic, const char *format, ...);
     enum oz_status (*fail)(struct oz_error *err, enum oz_status code, const char *file, int line,
                            const char *format, ...);
+    /* The host's encoders of weights, for a device that lets the host encode. */
+    const struct oz_encoder *(*find_encoder)(const struct oz_codec *codec, enum oz_dtype stored);
 };
 
 /* The one symbol of a plug-in, by the name OZ_BACKEND_ENTRY: its backend, whose abi is looked at before

@@ -42,9 +42,9 @@ struct oz_device {
     const char *name; /* "cpu", "cuda:0" */
     const char *tier; /* "scalar", "avx512", "sm_90a" */
     bool host_memory, plan_only;
-    bool f32_math;        /* OZ_DEVICE_F32 */
-    bool half_rows;       /* rows that operators round to bf16 anyway are best kept so between them */
-    void *impl;           /* the backend's own */
+    bool f32_math;  /* OZ_DEVICE_F32 */
+    bool half_rows; /* rows that operators round to bf16 anyway are best kept so between them */
+    void *impl;     /* the backend's own */
     struct oz_pool *pool; /* host threads for the backend's use; borrowed */
     const struct oz_op_table *ops;
 

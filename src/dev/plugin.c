@@ -15,12 +15,30 @@
 
 #define PATH_BYTES (PATH_MAX + 256)
 
+/* Encoders are constant: the device that finds them serves for that alone. */
+static struct oz_device *encoding;
+static pthread_once_t encoding_once = PTHREAD_ONCE_INIT;
+
+static void open_encoding(void)
+{
+    if (oz_cpu_backend.open(&encoding, 0, OZ_DEVICE_PLAN_ONLY, NULL, NULL) != OZ_OK) {
+        encoding = NULL; /* then the codecs' own functions encode */
+    }
+}
+
+static const struct oz_encoder *find_encoder(const struct oz_codec *codec, enum oz_dtype stored)
+{
+    (void)pthread_once(&encoding_once, open_encoding);
+    return encoding != NULL ? encoding->ops->find_encoder(encoding, codec, stored) : NULL;
+}
+
 static const struct oz_backend_host host = {
     .alloc_zero = oz_alloc_zero,
     .free = oz_free,
     .log_wants = oz_log_wants,
     .log = oz_log,
     .fail = oz_error_fail,
+    .find_encoder = find_encoder,
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -129,15 +129,20 @@ static void time_forward(const char *name, void (*forward)(struct oz_exec *x, vo
         }
     }
     qsort(seconds, REPEATS, sizeof *seconds, by_value);
-    (void)printf("%-28s %9.3f ms (%.3f to %.3f), weights %.2f GiB, scratch %.2f GiB\n", name,
-                 1e3 * seconds[REPEATS / 2], 1e3 * seconds[0], 1e3 * seconds[REPEATS - 1],
-                 (double)weight_bytes * 0x1p-30, (double)bytes * 0x1p-30);
+    int64_t available;
+    int64_t total;
+    require(dev->memory(dev, &available, &total, &err));
+    (void)printf(
+        "%-28s %9.3f ms (%.3f to %.3f), weights %.2f GiB, scratch %.2f GiB, card %.2f GiB\n", name,
+        1e3 * seconds[REPEATS / 2], 1e3 * seconds[0], 1e3 * seconds[REPEATS - 1],
+        (double)weight_bytes * 0x1p-30, (double)bytes * 0x1p-30,
+        (double)(total - available) * 0x1p-30);
     (void)fprintf(
         json,
         ",\n  {\"name\": \"%s\", \"median_ms\": %.4f, \"least_ms\": %.4f, \"most_ms\": %.4f, "
-        "\"weight_bytes\": %zu, \"scratch_bytes\": %zu",
+        "\"weight_bytes\": %zu, \"scratch_bytes\": %zu, \"card_bytes\": %lld",
         name, 1e3 * seconds[REPEATS / 2], 1e3 * seconds[0], 1e3 * seconds[REPEATS - 1],
-        weight_bytes, bytes);
+        weight_bytes, bytes, (long long)(total - available));
     line_count = 0;
     x.dump = on_op;
     last = oz_clock_seconds();

@@ -70,8 +70,10 @@ static void compare(struct twin *t, const struct gpu_family *f, int variant, con
 
 /* ---- row independence ---- */
 
-static const int64_t few[] = {1, 2, 3, 11, 12, 13, 64, 257};
-#define MOST_ROWS 520
+/* Sequences of few rows and of many; together they are one tall matrix. */
+static const int32_t lengths[] = {1, 2, 3, 11, 300, 12, 13, 64, 257, 157};
+#define SEQUENCES ((int)(sizeof lengths / sizeof *lengths))
+#define MOST_ROWS 820
 
 static struct oz_act rows_of(const struct oz_act *a, int64_t first, int64_t count)
 {
@@ -89,59 +91,83 @@ static struct oz_act rows_of(const struct oz_act *a, int64_t first, int64_t coun
     return view;
 }
 
-/* Rows of a linear alone against the same rows in the tall matrix. */
-static void alone(struct twin *t, const struct oz_linear *w, const struct oz_act *x,
-                  const struct oz_act *all, const struct oz_act *some, const char *what)
+/* A linear over a batch, and over each of its sequences. */
+struct batch {
+    struct oz_linear *w;
+    struct oz_act *x, *all, *some;
+    struct oz_ragged *rows;
+    enum oz_fn fn;
+};
+
+/* Each sequence alone against its rows in the batch. */
+static void alone(struct twin *t, const struct batch *b, const char *what)
 {
     char text[160] = "";
     bool good = true;
-    const struct oz_linear_args whole = {.x = x, .w = w, .out = (struct oz_act *)(uintptr_t)all};
+    const struct oz_linear_args whole = {
+        .x = b->x, .w = b->w, .fn = b->fn, .out = b->all, .sequences = b->rows};
     bool ran = twin_run(t->gpu, OZ_OP_LINEAR, &whole) == OZ_OK;
-    for (size_t i = 0; ran && i < sizeof few / sizeof *few && good; i++) {
-        for (int64_t first = 0; first + few[i] <= MOST_ROWS && good; first += 7 * few[i] + 5) {
-            struct oz_act part = rows_of(x, first, few[i]);
-            struct oz_act out = rows_of(some, 0, few[i]);
-            const struct oz_linear_args a = {.x = &part, .w = w, .out = &out};
-            ran = ran && twin_run(t->gpu, OZ_OP_LINEAR, &a) == OZ_OK && twin_download(t) == OZ_OK;
-            const uint8_t *want = t->back + ((uint8_t *)all->data - t->device) +
-                                  (size_t)(first * all->stride) * sizeof(float);
-            const uint8_t *got = t->back + ((uint8_t *)out.data - t->device);
-            good = ran && memcmp(want, got, (size_t)(few[i] * all->cols) * sizeof(float)) == 0;
-            if (!good) {
-                (void)snprintf(text, sizeof text, "%s: %lld rows from row %lld differ", what,
-                               (long long)few[i], (long long)first);
-            }
+    for (int s = 0; s < SEQUENCES && ran && good; s++) {
+        int32_t first = b->rows->offsets[s];
+        const int32_t offsets[2] = {0, lengths[s]};
+        const struct oz_ragged one = {.count = 1, .offsets = offsets};
+        struct oz_act part = rows_of(b->x, first, lengths[s]);
+        struct oz_act out = rows_of(b->some, 0, lengths[s]);
+        const struct oz_linear_args a = {
+            .x = &part, .w = b->w, .fn = b->fn, .out = &out, .sequences = &one};
+        ran = twin_run(t->gpu, OZ_OP_LINEAR, &a) == OZ_OK && twin_download(t) == OZ_OK;
+        size_t size = (size_t)oz_dtype_bits(out.spec.dtype) / 8;
+        const uint8_t *want = t->back + ((uint8_t *)b->all->data - t->device) +
+                              (size_t)(first * b->all->stride) * size;
+        const uint8_t *got = t->back + ((uint8_t *)out.data - t->device);
+        good = ran && memcmp(want, got, (size_t)(lengths[s] * b->all->cols) * size) == 0;
+        if (!good) {
+            (void)snprintf(text, sizeof text, "%d rows from row %d differ", lengths[s], first);
         }
     }
     tell(ran && good, "rows", what, 0, ran ? text : "did not run");
 }
 
 static void independence(struct twin *t, const char *codec, enum oz_act_mode mode, int64_t n,
-                         int64_t k)
+                         int64_t k, enum oz_fn fn)
 {
     char what[64];
     struct oz_act_spec spec = oz_act_spec_of(mode, OZ_EXPONENT_DEFAULT, NULL, NULL);
-    const struct oz_act_spec f32 = {.dtype = OZ_DTYPE_F32};
-    struct oz_linear *w = NULL;
-    struct oz_act *x = NULL;
-    struct oz_act *all = NULL;
-    struct oz_act *some = NULL;
+    const struct oz_act_spec out = {.dtype = fn == OZ_FN_NONE ? OZ_DTYPE_F32 : OZ_DTYPE_BF16};
+    struct batch b = {.fn = fn};
     for (int side = 0; side < 2; side++) {
         twin_begin(t, side, 99);
-        x = mode == OZ_ACT_NONE ? twin_act(t, MOST_ROWS, k, 0, OZ_DTYPE_BF16, 1)
-                                : twin_quantized(t, MOST_ROWS, k, &spec);
-        w = twin_linear(t, codec, n, k, true);
-        all = twin_out(t, MOST_ROWS, n, &f32);
-        some = twin_out(t, MOST_ROWS, n, &f32);
+        b.x = mode == OZ_ACT_NONE ? twin_act(t, MOST_ROWS, k, 0, OZ_DTYPE_BF16, 1)
+                                  : twin_quantized(t, MOST_ROWS, k, &spec);
+        b.w = twin_linear(t, codec, n, k, true);
+        b.all = twin_out(t, MOST_ROWS, n, &out);
+        b.some = twin_out(t, MOST_ROWS, n, &out);
+        b.rows = twin_ragged(t, SEQUENCES, lengths);
         if (side == 0 && twin_upload(t) != OZ_OK) {
             tell(false, "rows", codec, 0, "no upload");
             return;
         }
     }
-    w->w.act_count = mode == OZ_ACT_NONE ? 0 : 1;
-    w->w.acts[0] = spec;
-    (void)snprintf(what, sizeof what, "%s %lldx%lld", codec, (long long)n, (long long)k);
-    alone(t, w, x, all, some, what);
+    b.w->w.act_count = mode == OZ_ACT_NONE ? 0 : 1;
+    b.w->w.acts[0] = spec;
+    (void)snprintf(what, sizeof what, "%s %lldx%lld%s", codec, (long long)n, (long long)k,
+                   fn == OZ_FN_NONE ? "" : " gelu");
+    alone(t, &b, what);
+}
+
+static void all_independence(struct twin *t)
+{
+    independence(t, "bf16", OZ_ACT_NONE, 256, 256, OZ_FN_NONE);
+    independence(t, "bf16", OZ_ACT_NONE, 3072, 3072, OZ_FN_NONE);
+    independence(t, "bf16", OZ_ACT_NONE, 3072, 12288, OZ_FN_NONE);
+    independence(t, "bf16", OZ_ACT_NONE, 12288, 3072, OZ_FN_GELU_TANH);
+    independence(t, "bf16", OZ_ACT_NONE, 64, 3072, OZ_FN_NONE);
+    independence(t, "fp8_channel", OZ_ACT_FP8_TOKEN, 3072, 3072, OZ_FN_NONE);
+    independence(t, "fp8_channel", OZ_ACT_FP8_TOKEN, 3072, 12288, OZ_FN_NONE);
+    independence(t, "fp8_channel", OZ_ACT_FP8_TOKEN, 12288, 3072, OZ_FN_GELU_TANH);
+    independence(t, "fp8_tensor", OZ_ACT_FP8_TOKEN, 3072, 3072, OZ_FN_NONE);
+    independence(t, "int8_channel", OZ_ACT_INT8_TOKEN, 3072, 3072, OZ_FN_NONE);
+    independence(t, "mxfp4", OZ_ACT_NONE, 3072, 3072, OZ_FN_NONE);
 }
 
 static void run_precision(struct oz_pool *pool, const char *name, bool f32)
@@ -164,15 +190,7 @@ static void run_precision(struct oz_pool *pool, const char *name, bool f32)
         }
     }
     if (!f32) {
-        independence(&t, "bf16", OZ_ACT_NONE, 256, 256);
-        independence(&t, "bf16", OZ_ACT_NONE, 3072, 3072);
-        independence(&t, "bf16", OZ_ACT_NONE, 3072, 12288);
-        independence(&t, "bf16", OZ_ACT_NONE, 12288, 3072);
-        independence(&t, "bf16", OZ_ACT_NONE, 64, 3072);
-        independence(&t, "fp8_channel", OZ_ACT_FP8_TOKEN, 3072, 3072);
-        independence(&t, "fp8_channel", OZ_ACT_FP8_TOKEN, 3072, 12288);
-        independence(&t, "int8_channel", OZ_ACT_INT8_TOKEN, 3072, 3072);
-        independence(&t, "mxfp4", OZ_ACT_NONE, 3072, 3072);
+        all_independence(&t);
     }
     twin_close(&t);
     oz_device_close(&gpu);

@@ -27,13 +27,13 @@ static __device__ inline float oz_weight_value(const struct oz_cuda_weight &w, u
 }
 
 /* Scale of a level for an element. */
-static __device__ inline float oz_weight_scale(const struct oz_cuda_weight &w, int level, int64_t row,
-                                               int64_t col)
+static __device__ inline float oz_weight_scale(const struct oz_cuda_weight &w, int level,
+                                               int64_t row, int64_t col)
 {
     int64_t cell_row = w.level[level].cell_rows > 0 ? row / w.level[level].cell_rows : 0;
     int64_t cell_col = w.level[level].cell_cols > 0 ? col / w.level[level].cell_cols : 0;
-    return oz_cell(w.level[level].dtype,
-                   w.level[level].data + cell_row * w.level[level].row_bytes, cell_col);
+    return oz_cell(w.level[level].dtype, w.level[level].data + cell_row * w.level[level].row_bytes,
+                   cell_col);
 }
 
 static __device__ inline float oz_weight_get(const struct oz_cuda_weight &w, int64_t row,

@@ -124,8 +124,9 @@ struct oz_cuda_gemm {
     int64_t x_stride, w_stride, y_stride;
     enum oz_dtype x_dtype, w_dtype, y_dtype; /* F32, BF16, F8_E4M3, I8; y: F32, BF16, I32 */
     bool w_by_k;
-    bool few;          /* the algorithm for few rows; oz_cuda_gemm_run sets it */
-    const float *bias; /* f32 [n]; NULL: none */
+    bool few;         /* the algorithm for few rows; oz_cuda_gemm_run sets it */
+    const void *bias; /* [n]; NULL: none */
+    bool half_bias;   /* it is bf16; else f32 */
     bool gelu;
     const float *x_scales, *w_scales; /* f32 [m], [n]; NULL: none */
     const void *add;                  /* as y, with its stride; may be y itself; NULL: none */
@@ -133,7 +134,8 @@ struct oz_cuda_gemm {
 /* Has cuBLASLt an algorithm for it? */
 bool oz_cuda_gemm_can(const struct oz_device *dev, const struct oz_cuda_gemm *g);
 /* sequences: of the rows; NULL: each row is one. */
-OZ_MUST_USE enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm *g,
+OZ_MUST_USE enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx,
+                                            const struct oz_cuda_gemm *g,
                                             const struct oz_ragged *sequences);
 bool oz_cuda_few_rows(int64_t rows);
 

@@ -50,7 +50,7 @@ static void set_ends(const struct oz_cuda_gemm *g, struct problem *p, cublasStat
                                   : g->gelu                  ? CUBLASLT_EPILOGUE_GELU
                                   : g->bias != NULL          ? CUBLASLT_EPILOGUE_BIAS
                                                              : CUBLASLT_EPILOGUE_DEFAULT;
-    int32_t bias_type = CUDA_R_32F;
+    int32_t bias_type = g->half_bias ? CUDA_R_16BF : CUDA_R_32F;
     int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     set(p, s, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (g->bias != NULL) {
@@ -72,8 +72,9 @@ static cublasStatus_t set_up(const struct oz_cuda_gemm *g, int64_t m, struct pro
     cudaDataType_t y_type = type_of(g->y_dtype);
     bool integer = g->y_dtype == OZ_DTYPE_I32;
     cublasOperation_t transposed = g->w_by_k ? CUBLAS_OP_N : CUBLAS_OP_T;
-    cublasStatus_t s = cublasLtMatmulDescInit(&p->op, integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
-                                              integer ? CUDA_R_32I : CUDA_R_32F);
+    cublasStatus_t s =
+        cublasLtMatmulDescInit(&p->op, integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                               integer ? CUDA_R_32I : CUDA_R_32F);
     set(p, &s, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
     set_ends(g, p, &s);
     if (s == CUBLAS_STATUS_SUCCESS) {
@@ -93,7 +94,8 @@ static cublasStatus_t set_up(const struct oz_cuda_gemm *g, int64_t m, struct pro
                                    .y_type = (int32_t)y_type,
                                    .kind = (g->w_by_k ? 1 : 0) + (g->bias != NULL ? 2 : 0) +
                                            (g->gelu ? 4 : 0) + (g->w_scales != NULL ? 8 : 0) +
-                                           (g->few ? 16 : 0) + (g->add != NULL ? 32 : 0)};
+                                           (g->few ? 16 : 0) + (g->add != NULL ? 32 : 0) +
+                                           (g->half_bias ? 64 : 0)};
     return s;
 }
 
@@ -187,12 +189,13 @@ static void choose(struct oz_cuda *c, const struct oz_cuda_gemm *g, struct oz_cu
         }
     }
     key->none = true;
-    oz_log(OZ_LOG_DEBUG, "dispatch",
-           "cuBLASLt has no algorithm that sums K in one piece for n %lld, k %lld (strides %lld %lld "
-           "%lld), %s by %s to %s, kind %d: %s, %d candidates.",
-           (long long)g->n, (long long)g->k, (long long)g->x_stride, (long long)g->w_stride,
-           (long long)g->y_stride, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
-           oz_dtype_name(g->y_dtype), key->kind, cublasLtGetStatusName(s), count);
+    oz_log(
+        OZ_LOG_DEBUG, "dispatch",
+        "cuBLASLt has no algorithm that sums K in one piece for n %lld, k %lld (strides %lld %lld "
+        "%lld), %s by %s to %s, kind %d: %s, %d candidates.",
+        (long long)g->n, (long long)g->k, (long long)g->x_stride, (long long)g->w_stride,
+        (long long)g->y_stride, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
+        oz_dtype_name(g->y_dtype), key->kind, cublasLtGetStatusName(s), count);
 }
 
 /* Is there an algorithm? Once for each kind of product. */
@@ -248,7 +251,8 @@ static enum oz_status run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm
                            integer          ? (const void *)&zero_integer
                            : g->add != NULL ? (const void *)&one
                                             : (const void *)&zero,
-                           g->add != NULL ? g->add : g->y, &p.y, g->y, &p.y, &p.key.algo, c->workspace, (size_t)OZ_CUDA_WORKSPACE_BYTES,
+                           g->add != NULL ? g->add : g->y, &p.y, g->y, &p.y, &p.key.algo,
+                           c->workspace, (size_t)OZ_CUDA_WORKSPACE_BYTES,
                            oz_cuda_stream_of(ctx->dev, ctx->queue));
     }
     if (s != CUBLAS_STATUS_SUCCESS) {

@@ -19,7 +19,7 @@ struct course {
     bool scales_wait;       /* the weight's scales come behind the sums */
     bool may_fuse;          /* nothing follows that cuBLASLt cannot do */
     bool apart;             /* out is quantized from f32 rows: a scale spans its sequence */
-    size_t x, w, up, sums, up_sums, rows, amax, total;
+    size_t x, w, up, sums, up_sums, rows, amax, bias, total;
 };
 
 static enum oz_dtype operand_of(enum oz_cuda_kind kind)
@@ -47,6 +47,14 @@ static bool has_row_scales(const struct oz_weight *w, const struct oz_act_spec *
     return oz_cuda_weight_of(w, &view) && view.level[0].cell_rows == 1 && x->scale_count == 1;
 }
 
+/* Is x something else than the product's operand? */
+static bool converts(const struct oz_act *x, const struct course *c)
+{
+    bool coded = c->kind == OZ_CUDA_FP8 || c->kind == OZ_CUDA_INT8;
+    return x->spec.dtype != c->operand || x->cols != c->k || x->stride % 16 != 0 ||
+           (!coded && x->spec.scale_count > 0);
+}
+
 /* exact: in f32 whatever the weight is stored in. */
 static struct course plan_course(const struct oz_device *dev, const struct oz_linear_args *a,
                                  bool exact)
@@ -63,9 +71,7 @@ static struct course plan_course(const struct oz_device *dev, const struct oz_li
     size_t size = (size_t)oz_dtype_bits(c.operand) / 8;
     c.n = oz_cuda_round(n, 16);
     c.k = oz_cuda_round(k, 16);
-    c.converts = a->x->spec.dtype != c.operand || k != c.k || a->x->stride % 16 != 0 ||
-                 (c.kind != OZ_CUDA_FP8 && c.kind != OZ_CUDA_INT8 && !oz_cuda_plain(&a->x->spec) &&
-                  a->x->spec.scale_count > 0);
+    c.converts = converts(a->x, &c);
     c.decodes = w->planes[OZ_PLANE_CODES].dtype != c.operand || n != c.n || k != c.k;
     c.scales_wait = w->codec != NULL && oz_cuda_scales_wait(w);
     c.may_fuse = ends_at_once(a) && c.n == n && c.kind != OZ_CUDA_INT8 &&
@@ -78,6 +84,7 @@ static struct course plan_course(const struct oz_device *dev, const struct oz_li
     c.up_sums = oz_cuda_reserve(&c.total, a->up != NULL ? m : 0, c.n, sizeof(float));
     c.rows = oz_cuda_reserve(&c.total, c.apart ? m : 0, n, sizeof(float));
     c.amax = oz_cuda_reserve(&c.total, c.apart ? m : 0, 1, sizeof(float));
+    c.bias = oz_cuda_reserve(&c.total, c.may_fuse ? n : 0, 1, 2);
     return c;
 }
 
@@ -193,11 +200,11 @@ static enum oz_status quantize(const struct oz_op_ctx *ctx, const struct oz_line
     oz_cuda_stream stream = oz_cuda_stream_of(ctx->dev, ctx->queue);
     float *amax = c->apart ? oz_cuda_at(ctx, c->amax) : NULL;
     if (c->apart) {
-        OZ_TRY(oz_cuda_check(
-            ctx->dev, "linear",
-            oz_launch_amax(stream, from, a->out->spec.smooth,
-                           a->sequences != NULL ? a->sequences->device_offsets : NULL,
-                           a->sequences != NULL ? a->sequences->count : 0, amax)));
+        OZ_TRY(
+            oz_cuda_check(ctx->dev, "linear",
+                          oz_launch_amax(stream, from, a->out->spec.smooth,
+                                         a->sequences != NULL ? a->sequences->device_offsets : NULL,
+                                         a->sequences != NULL ? a->sequences->count : 0, amax)));
     }
     return oz_cuda_check(ctx->dev, "linear",
                          oz_launch_act_quant(stream, from, a->out, from->rows, NULL, NULL, amax));
@@ -225,8 +232,28 @@ static enum oz_status finish(const struct oz_op_ctx *ctx, const struct oz_linear
     return c->apart ? quantize(ctx, a, c, &e.out) : OZ_OK;
 }
 
-/* The product with its end by cuBLASLt; false in *done: it cannot. Both algorithms of the layer must:
- * which way a row goes must not depend on its neighbours. */
+/* Both algorithms of the layer must be there: which way a row goes must not depend on its neighbours. */
+static bool can(const struct oz_device *dev, const struct oz_cuda_gemm *g)
+{
+    struct oz_cuda_gemm few = *g;
+    few.few = true;
+    return oz_cuda_gemm_can(dev, g) && oz_cuda_gemm_can(dev, &few);
+}
+
+/* cuBLASLt wants the bias of a bf16 output in bf16. Checkpoints store it so: nothing is lost then. */
+static enum oz_status halve_bias(const struct oz_op_ctx *ctx, const struct oz_param *b, void *dst)
+{
+    const struct oz_act row = {.data = b->weight.planes[OZ_PLANE_CODES].data,
+                               .rows = 1,
+                               .cols = b->weight.cols,
+                               .stride = b->weight.cols,
+                               .spec = {.dtype = OZ_DTYPE_F32}};
+    return oz_cuda_check(ctx->dev, "linear",
+                         oz_launch_convert(oz_cuda_stream_of(ctx->dev, ctx->queue), &row,
+                                           OZ_DTYPE_BF16, dst, row.cols));
+}
+
+/* The product with its end by cuBLASLt; false in *done: it cannot. */
 static enum oz_status fuse(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
                            const struct course *c, const struct oz_cuda_gemm *sums, bool *done)
 {
@@ -245,12 +272,17 @@ static enum oz_status fuse(const struct oz_op_ctx *ctx, const struct oz_linear_a
         g.w_scales = a->w->w.weight.planes[OZ_PLANE_SCALES].data;
         g.x_scales = a->x->scales[0];
     }
-    struct oz_cuda_gemm few = g;
-    few.few = true;
-    *done = (uintptr_t)g.y % 16 == 0 && oz_cuda_gemm_can(ctx->dev, &g) &&
-            oz_cuda_gemm_can(ctx->dev, &few);
+    *done = (uintptr_t)g.y % 16 == 0 && can(ctx->dev, &g);
+    if (!*done && g.y_dtype == OZ_DTYPE_BF16 && g.bias != NULL) {
+        g.bias = oz_cuda_at(ctx, c->bias);
+        g.half_bias = true;
+        *done = (uintptr_t)g.y % 16 == 0 && can(ctx->dev, &g);
+    }
     if (!*done) {
         return OZ_OK;
+    }
+    if (g.half_bias) {
+        OZ_TRY(halve_bias(ctx, &a->w->b, oz_cuda_at(ctx, c->bias)));
     }
     OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     const struct oz_act rows = {.data = g.y,
@@ -293,7 +325,8 @@ static enum oz_status run(const struct oz_op_ctx *ctx, const struct oz_linear_ar
     }
     OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     if (a->up != NULL) {
-        OZ_TRY(sum_up(ctx, a, &c, &x, a->up, oz_cuda_at(ctx, c.up), oz_cuda_at(ctx, c.up_sums), &g));
+        OZ_TRY(
+            sum_up(ctx, a, &c, &x, a->up, oz_cuda_at(ctx, c.up), oz_cuda_at(ctx, c.up_sums), &g));
         OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     }
     return finish(ctx, a, &c);

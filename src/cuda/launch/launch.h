@@ -159,7 +159,8 @@ int oz_launch_attention_bf16(oz_cuda_stream stream, const struct oz_cuda_attenti
 
 /* wide.cu: faster forms, for launchers that ask first. */
 bool oz_wide_takes_quant(const struct oz_act *x, const struct oz_act *out);
-int oz_wide_quant(oz_cuda_stream stream, const struct oz_act *x, const struct oz_act *out, int64_t rows);
+int oz_wide_quant(oz_cuda_stream stream, const struct oz_act *x, const struct oz_act *out,
+                  int64_t rows);
 bool oz_wide_takes_norm(const struct oz_cuda_norm_mod *a);
 int oz_wide_norm(oz_cuda_stream stream, const struct oz_cuda_norm_mod *a);
 bool oz_wide_takes_residual(const struct oz_cuda_linear_end *a);

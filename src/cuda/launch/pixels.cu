@@ -55,7 +55,8 @@ __global__ void im2col_8(const __grid_constant__ struct oz_cuda_im2col a)
     unsigned per_tap = (unsigned)a.x.cols / 8;
     unsigned taps = (unsigned)(a.kt * a.kh * a.kw);
     unsigned total = (unsigned)a.rows * per_row;
-    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += gridDim.x * blockDim.x) {
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < total;
+         i += gridDim.x * blockDim.x) {
         unsigned row = i / per_row;
         unsigned place = i % per_row;
         unsigned tap = place / per_tap;

@@ -20,7 +20,7 @@
         if ((rows) == 0 || (cols) == 0) {                                                    \
             return 0;                                                                        \
         }                                                                                    \
-        if (bytes_ > 47 * 1024) { /* a little more is taken for reductions */                                                            \
+        if (bytes_ > 47 * 1024) { /* a little more is taken for reductions */                \
             cudaError_t error_ = cudaFuncSetAttribute(                                       \
                 kernel<256>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes_);      \
             if (error_ != cudaSuccess) {                                                     \

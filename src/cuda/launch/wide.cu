@@ -135,26 +135,26 @@ static __device__ inline void put_parts(const struct oz_act &out, int64_t row, f
 }
 
 /* As many parts as the row has. */
-#define LAUNCH_PARTS(kernel, rows, cols, ...)                                                     \
-    do {                                                                                          \
-        int parts_ = (int)(((cols) + 8 * THREADS - 1) / (8 * THREADS));                           \
-        switch (parts_) {                                                                         \
-        case 1: kernel<1><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;          \
-        case 2: kernel<2><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;          \
-        case 3:                                                                                   \
-        case 4: kernel<4><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;          \
-        case 5:                                                                                   \
-        case 6: kernel<6><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;          \
-        default: kernel<MOST_PARTS><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__);       \
-        }                                                                                         \
-        return (int)cudaGetLastError();                                                           \
+#define LAUNCH_PARTS(kernel, rows, cols, ...)                                               \
+    do {                                                                                    \
+        int parts_ = (int)(((cols) + 8 * THREADS - 1) / (8 * THREADS));                     \
+        switch (parts_) {                                                                   \
+        case 1: kernel<1><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;    \
+        case 2: kernel<2><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;    \
+        case 3:                                                                             \
+        case 4: kernel<4><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;    \
+        case 5:                                                                             \
+        case 6: kernel<6><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;    \
+        default: kernel<MOST_PARTS><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); \
+        }                                                                                   \
+        return (int)cudaGetLastError();                                                     \
     } while (0)
 
 /* ---- rows to codes ---- */
 
 template <int PARTS>
-__global__ void __launch_bounds__(THREADS)
-    quantize_row(const __grid_constant__ struct oz_act from, const __grid_constant__ struct oz_act to)
+__global__ void __launch_bounds__(THREADS) quantize_row(const __grid_constant__ struct oz_act from,
+                                                        const __grid_constant__ struct oz_act to)
 {
     __shared__ double room[8];
     float x[PARTS][8];
@@ -174,7 +174,8 @@ bool oz_wide_takes_quant(const struct oz_act *x, const struct oz_act *out)
            (by_row(&out->spec) || plain(&out->spec));
 }
 
-int oz_wide_quant(oz_cuda_stream stream, const struct oz_act *x, const struct oz_act *out, int64_t rows)
+int oz_wide_quant(oz_cuda_stream stream, const struct oz_act *x, const struct oz_act *out,
+                  int64_t rows)
 {
     LAUNCH_PARTS(quantize_row, rows, x->cols, *x, *out);
 }
@@ -182,7 +183,8 @@ int oz_wide_quant(oz_cuda_stream stream, const struct oz_act *x, const struct oz
 /* ---- norm_mod ---- */
 
 template <int PARTS>
-__global__ void __launch_bounds__(THREADS) norm_row(const __grid_constant__ struct oz_cuda_norm_mod a)
+__global__ void __launch_bounds__(THREADS)
+    norm_row(const __grid_constant__ struct oz_cuda_norm_mod a)
 {
     __shared__ double room[8];
     float x[PARTS][8];
