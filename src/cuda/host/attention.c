@@ -3,7 +3,6 @@
 #include "cuda/host/cuda.h"
 
 #define SDPA_LEAST 512 /* keys of a sequence from which cuDNN does it */
-#define SDPA_BUCKET 64 /* its lengths are rounded up to so many rows */
 
 struct course {
     bool tiles;            /* bf16 on tensor cores */
@@ -33,9 +32,9 @@ static int64_t joined_rows(const struct oz_attention_args *a, int32_t sequence, 
 /* Can cuDNN's operation do this at all? */
 static bool suits_sdpa(const struct oz_device *dev, const struct oz_attention_args *a)
 {
-    bool suits = !dev->f32_math && a->mask == OZ_MASK_NONE && a->paged == NULL && a->bias == NULL &&
-                 !oz_cuda_exists(a->sinks) && a->heads == a->kv_heads &&
-                 (a->head_dim == 64 || a->head_dim == 128);
+    bool suits = oz_cuda_of(dev)->untried && !dev->f32_math && a->mask == OZ_MASK_NONE &&
+                 a->paged == NULL && a->bias == NULL && !oz_cuda_exists(a->sinks) &&
+                 a->heads == a->kv_heads && (a->head_dim == 64 || a->head_dim == 128);
     for (int32_t i = 0; i < a->segment_count; i++) {
         const struct oz_act *out = a->segments[i].out;
         suits = suits && (out == NULL || !oz_cuda_spans_sequence(&out->spec));
@@ -48,10 +47,10 @@ static void reserve_joined(const struct oz_attention_args *a, struct course *c)
 {
     int64_t width = (int64_t)a->heads * a->head_dim;
     for (int32_t s = 0; s < a->segments[0].rows->count; s++) {
-        int64_t queries = oz_cuda_round(joined_rows(a, s, true), SDPA_BUCKET);
+        int64_t queries = oz_cuda_round(joined_rows(a, s, true), OZ_CUDA_SDPA_BUCKET);
         int64_t keys = joined_rows(a, s, false);
         c->sdpa = c->sdpa || keys >= SDPA_LEAST;
-        keys = oz_cuda_round(keys, SDPA_BUCKET);
+        keys = oz_cuda_round(keys, OZ_CUDA_SDPA_BUCKET);
         c->queries = queries > c->queries ? queries : c->queries;
         c->keys = keys > c->keys ? keys : c->keys;
     }
@@ -176,21 +175,21 @@ static enum oz_status run_sdpa(const struct oz_op_ctx *ctx, const struct oz_atte
 {
     oz_cuda_stream stream = oz_cuda_stream_of(ctx->dev, ctx->queue);
     int32_t sequence = d->first_sequence;
-    int64_t queries = oz_cuda_round(joined_rows(a, sequence, true), SDPA_BUCKET);
-    int64_t keys = oz_cuda_round(joined_rows(a, sequence, false), SDPA_BUCKET);
     const struct oz_cuda_joined j = {.q = oz_cuda_at(ctx, c->q),
                                      .k = oz_cuda_at(ctx, c->k),
                                      .v = oz_cuda_at(ctx, c->v),
                                      .out = oz_cuda_at(ctx, c->out),
                                      .lengths = oz_cuda_at(ctx, c->lengths)};
     const struct oz_cuda_sdpa *plan =
-        oz_cuda_sdpa_find(oz_cuda_of(ctx->dev), queries, keys, a->heads, a->head_dim);
+        oz_cuda_sdpa_find(oz_cuda_of(ctx->dev), joined_rows(a, sequence, true),
+                          joined_rows(a, sequence, false), a->heads, a->head_dim);
     *done = plan != NULL;
     if (plan == NULL) {
         return OZ_OK;
     }
-    OZ_TRY(oz_cuda_check(ctx->dev, "attention",
-                         oz_launch_join(stream, d, j.q, j.k, j.v, queries, keys, j.lengths)));
+    OZ_TRY(oz_cuda_check(
+        ctx->dev, "attention",
+        oz_launch_join(stream, d, j.q, j.k, j.v, plan->queries, plan->keys, j.lengths)));
     OZ_TRY(oz_cuda_sdpa_run(ctx, plan, &j, a->scale));
     int64_t row = 0;
     for (int32_t i = 0; i < a->segment_count; i++) {

@@ -19,8 +19,9 @@
 
 /* Attention of one length by cuDNN. */
 struct oz_cuda_sdpa {
-    int64_t queries, keys; /* rounded up */
+    int64_t queries, keys; /* rows of the buffers */
     int32_t heads, dim;
+    bool exact; /* the buffers hold nothing behind the sequence; else its lengths are told */
     void *plan; /* NULL: cuDNN has none */
 };
 
@@ -41,6 +42,7 @@ struct oz_cuda {
     char name[16], tier[16];
     int index;
     int sm;              /* 90 */
+    bool untried;        /* OUNCE_UNTRIED: also what has not run on any card yet */
     cudaStream_t stream; /* the default queue */
     cublasLtHandle_t lt;
     void *workspace;
@@ -129,7 +131,8 @@ struct oz_cuda_gemm {
     bool half_bias;   /* it is bf16; else f32 */
     bool gelu;
     const float *x_scales, *w_scales; /* f32 [m], [n]; NULL: none */
-    const void *add;                  /* as y, with its stride; may be y itself; NULL: none */
+    float *scale_room; /* f32 [m]: scales of rows that begin inside 16 bytes move here */
+    const void *add;   /* as y, with its stride; may be y itself; NULL: none */
 };
 /* Has cuBLASLt an algorithm for it? */
 bool oz_cuda_gemm_can(const struct oz_device *dev, const struct oz_cuda_gemm *g);
@@ -144,9 +147,11 @@ struct oz_cuda_joined {
     void *q, *k, *v, *out; /* bf16 [rows rounded up, heads * head_dim] */
     int32_t *lengths;      /* device: rows of q at 0, of k and v at 4 */
 };
-/* NULL: there is no such plan. */
+/* For so many rows; NULL: there is no such plan. */
 const struct oz_cuda_sdpa *oz_cuda_sdpa_find(struct oz_cuda *c, int64_t queries, int64_t keys,
                                              int32_t heads, int32_t dim);
+#define OZ_CUDA_SDPA_BUCKET \
+    64 /* lengths are rounded up to so many rows, where plans can be told them */
 OZ_MUST_USE enum oz_status oz_cuda_sdpa_run(const struct oz_op_ctx *ctx,
                                             const struct oz_cuda_sdpa *s,
                                             const struct oz_cuda_joined *j, float scale);

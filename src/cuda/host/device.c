@@ -288,7 +288,7 @@ static enum oz_status find_card(struct oz_cuda *c, int32_t index, struct oz_erro
             return OZ_OK;
         }
     }
-    if (getenv("OUNCE_UNTRIED") != NULL) {
+    if (c->untried) {
         oz_log(OZ_LOG_WARN, "dispatch", "%s is sm_%d, where these kernels have never run.", c->name,
                c->sm);
         return OZ_OK;
@@ -350,6 +350,7 @@ enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flag
     (void)snprintf(c->name, sizeof c->name, "cuda:%d", (int)index);
     (void)snprintf(c->tier, sizeof c->tier, "sm_%d", tried[0]);
     c->index = index;
+    c->untried = getenv("OUNCE_UNTRIED") != NULL;
     c->sm = tried[0]; /* what is planned for where there is no card */
     pthread_mutex_init(&c->lock, NULL);
     c->dev = (struct oz_device){

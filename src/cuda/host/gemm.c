@@ -11,6 +11,7 @@
 #include "cuda/host/cuda.h"
 
 #define CANDIDATES 16
+#define HOPPER_ALGO 66 /* cuBLASLt 13's number for its kernels of wgmma */
 
 /* Rows that the algorithms are chosen for, and that both must take. */
 #define CHOSEN_ROWS 4096
@@ -163,39 +164,53 @@ static cublasStatus_t ask(struct oz_cuda *c, struct problem *p,
                                                 &preference, CANDIDATES, results, count);
 }
 
-/* Fills key->algo, or key->none. */
-static void choose(struct oz_cuda *c, const struct oz_cuda_gemm *g, struct oz_cuda_algo *key)
+/* The first algorithm of the heuristic for so many rows that is steady, of this number (-1: any). */
+static bool choose_for(struct oz_cuda *c, const struct oz_cuda_gemm *g, int64_t rows,
+                       int32_t number, struct oz_cuda_algo *key)
 {
     cublasLtMatmulHeuristicResult_t results[CANDIDATES];
     struct problem p;
     int count = 0;
-    cublasStatus_t s = set_up(g, g->few ? CHOSEN_FEW : CHOSEN_ROWS, &p);
+    cublasStatus_t s = set_up(g, rows, &p);
     if (s == CUBLAS_STATUS_SUCCESS) {
         s = ask(c, &p, results, &count);
     }
-    key->none = false;
     for (int i = 0; s == CUBLAS_STATUS_SUCCESS && i < count; i++) {
         const cublasLtMatmulAlgo_t *algo = &results[i].algo;
-        if (results[i].state == CUBLAS_STATUS_SUCCESS && is_steady(c, g, algo)) {
-            key->algo = *algo;
-            oz_log(OZ_LOG_DEBUG, "dispatch",
-                   "gemm n %lld k %lld types %d %d %d kind %d: algorithm %d, tile %d, stages %d, "
-                   "candidate %d of %d",
-                   (long long)g->n, (long long)g->k, key->x_type, key->w_type, key->y_type,
-                   key->kind, config(algo, CUBLASLT_ALGO_CONFIG_ID),
-                   config(algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
-                   config(algo, CUBLASLT_ALGO_CONFIG_STAGES_ID), i, count);
-            return;
+        if (results[i].state != CUBLAS_STATUS_SUCCESS ||
+            (number >= 0 && config(algo, CUBLASLT_ALGO_CONFIG_ID) != number) ||
+            !is_steady(c, g, algo)) {
+            continue;
         }
+        key->algo = *algo;
+        oz_log(OZ_LOG_DEBUG, "dispatch",
+               "gemm n %lld k %lld types %d %d %d kind %d: algorithm %d, tile %d, stages %d, "
+               "candidate %d of %d for %lld rows",
+               (long long)g->n, (long long)g->k, key->x_type, key->w_type, key->y_type, key->kind,
+               config(algo, CUBLASLT_ALGO_CONFIG_ID), config(algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
+               config(algo, CUBLASLT_ALGO_CONFIG_STAGES_ID), i, count, (long long)rows);
+        return true;
     }
-    key->none = true;
-    oz_log(
-        OZ_LOG_DEBUG, "dispatch",
-        "cuBLASLt has no algorithm that sums K in one piece for n %lld, k %lld (strides %lld %lld "
-        "%lld), %s by %s to %s, kind %d: %s, %d candidates.",
-        (long long)g->n, (long long)g->k, (long long)g->x_stride, (long long)g->w_stride,
-        (long long)g->y_stride, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
-        oz_dtype_name(g->y_dtype), key->kind, cublasLtGetStatusName(s), count);
+    return false;
+}
+
+/* Fills key->algo, or key->none. For few rows the heuristic, which would split a long K, falls back on an
+ * old kernel of large tiles (310 us for 64 x 3072, K 12288, on an H200): Hopper's own come first. */
+static void choose(struct oz_cuda *c, const struct oz_cuda_gemm *g, struct oz_cuda_algo *key)
+{
+    bool found = g->few && c->sm >= 90 &&
+                 (choose_for(c, g, CHOSEN_FEW, HOPPER_ALGO, key) ||
+                  choose_for(c, g, OZ_CUDA_FEW_ROWS, HOPPER_ALGO, key));
+    key->none = !found && !choose_for(c, g, g->few ? CHOSEN_FEW : CHOSEN_ROWS, -1, key);
+    if (key->none) {
+        oz_log(
+            OZ_LOG_DEBUG, "dispatch",
+            "cuBLASLt has no algorithm that sums K in one piece for n %lld, k %lld (strides %lld "
+            "%lld %lld), %s by %s to %s, kind %d.",
+            (long long)g->n, (long long)g->k, (long long)g->x_stride, (long long)g->w_stride,
+            (long long)g->y_stride, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
+            oz_dtype_name(g->y_dtype), key->kind);
+    }
 }
 
 /* Is there an algorithm? Once for each kind of product. */
@@ -279,6 +294,19 @@ static struct oz_cuda_gemm part(const struct oz_cuda_gemm *g, int64_t first, int
     return p;
 }
 
+/* cuBLASLt reads scales of rows 16 bytes at a time: those of a part may begin in between. */
+static enum oz_status align_scales(const struct oz_op_ctx *ctx, struct oz_cuda_gemm *g)
+{
+    if (g->x_scales == NULL || (uintptr_t)g->x_scales % 16 == 0 || g->m == 0) {
+        return OZ_OK;
+    }
+    int error =
+        (int)cudaMemcpyAsync(g->scale_room, g->x_scales, (size_t)g->m * sizeof(float),
+                             cudaMemcpyDeviceToDevice, oz_cuda_stream_of(ctx->dev, ctx->queue));
+    g->x_scales = g->scale_room;
+    return oz_cuda_check(ctx->dev, "moving the scales of rows", error);
+}
+
 bool oz_cuda_few_rows(int64_t rows)
 {
     return rows <= OZ_CUDA_FEW_ROWS;
@@ -299,6 +327,7 @@ enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cud
             s++;
         }
         struct oz_cuda_gemm one = part(g, offsets[first], offsets[s], few);
+        OZ_TRY(align_scales(ctx, &one));
         OZ_TRY(run(ctx, &one));
     }
     return OZ_OK;

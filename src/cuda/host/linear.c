@@ -19,7 +19,7 @@ struct course {
     bool scales_wait;       /* the weight's scales come behind the sums */
     bool may_fuse;          /* nothing follows that cuBLASLt cannot do */
     bool apart;             /* out is quantized from f32 rows: a scale spans its sequence */
-    size_t x, w, up, sums, up_sums, rows, amax, bias, total;
+    size_t x, w, up, sums, up_sums, rows, amax, bias, scales, total;
 };
 
 static enum oz_dtype operand_of(enum oz_cuda_kind kind)
@@ -85,6 +85,7 @@ static struct course plan_course(const struct oz_device *dev, const struct oz_li
     c.rows = oz_cuda_reserve(&c.total, c.apart ? m : 0, n, sizeof(float));
     c.amax = oz_cuda_reserve(&c.total, c.apart ? m : 0, 1, sizeof(float));
     c.bias = oz_cuda_reserve(&c.total, c.may_fuse ? n : 0, 1, 2);
+    c.scales = oz_cuda_reserve(&c.total, c.may_fuse && c.scales_wait ? m : 0, 1, sizeof(float));
     return c;
 }
 
@@ -271,6 +272,7 @@ static enum oz_status fuse(const struct oz_op_ctx *ctx, const struct oz_linear_a
     if (c->scales_wait) {
         g.w_scales = a->w->w.weight.planes[OZ_PLANE_SCALES].data;
         g.x_scales = a->x->scales[0];
+        g.scale_room = oz_cuda_at(ctx, c->scales);
     }
     *done = (uintptr_t)g.y % 16 == 0 && can(ctx->dev, &g);
     if (!*done && g.y_dtype == OZ_DTYPE_BF16 && g.bias != NULL) {

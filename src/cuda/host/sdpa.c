@@ -1,7 +1,9 @@
 /*
  * Long attention without masks, by cuDNN's one operation for it. A plan belongs to a length rounded up to
- * SDPA_BUCKET rows; what is behind a sequence's end is zeros that its lengths keep out. Plans are made
- * when a length is first met and kept.
+ * OZ_CUDA_SDPA_BUCKET rows; what is behind a sequence's end is zeros that its lengths keep out. Where
+ * cuDNN has no plan that is told lengths, it belongs to the very length. Plans are made when a length is
+ * first met and kept. On cuDNN 9.19 and an H200 the first form gave CUDNN_STATUS_BAD_PARAM and the second
+ * has not run: until one has, only OUNCE_UNTRIED takes this way.
  */
 #include <cudnn.h>
 #include <stdint.h>
@@ -13,6 +15,7 @@ enum uid { UID_Q = 1, UID_K, UID_V, UID_O, UID_SCALE, UID_ROWS_Q, UID_ROWS_KV };
 
 /* Descriptors that live while a plan is made. */
 #define MOST_PARTS 16
+#define MOST_CONFIGS 8
 struct parts {
     cudnnBackendDescriptor_t list[MOST_PARTS];
     int count;
@@ -93,7 +96,8 @@ static cudnnBackendDescriptor_t graph_of(struct parts *p, cudnnHandle_t handle,
          tensor(p, UID_ROWS_KV, CUDNN_DATA_INT32, one, one, false)},
     };
     cudnnBackendDescriptor_t op = make(p, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR);
-    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+    size_t count = sizeof links / sizeof *links - (s->exact ? 2 : 0);
+    for (size_t i = 0; i < count; i++) {
         set(p, op, links[i].name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &links[i].tensor);
     }
     finalize(p, op);
@@ -104,96 +108,122 @@ static cudnnBackendDescriptor_t graph_of(struct parts *p, cudnnHandle_t handle,
     return graph;
 }
 
-/* The first of the heuristic's engines that makes a plan within the workspace. */
-static cudnnStatus_t plan_of(struct parts *p, cudnnHandle_t handle, cudnnBackendDescriptor_t graph,
-                             cudnnBackendDescriptor_t *plan)
+/* A plan of one engine; NULL where it makes none within the workspace. */
+static cudnnBackendDescriptor_t
+plan_with(cudnnHandle_t handle, const cudnnBackendDescriptor_t *config, cudnnStatus_t *status)
 {
-    cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-    cudnnBackendDescriptor_t configs[4] = {0};
-    int64_t count = 0;
-    cudnnBackendDescriptor_t heuristic = make(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    set(p, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-        &graph);
-    set(p, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    finalize(p, heuristic);
-    for (int i = 0; i < 4; i++) {
-        configs[i] = make(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    int64_t workspace = 0;
+    int64_t written = 0;
+    cudnnBackendDescriptor_t d = NULL;
+    struct parts p = {
+        .status = cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d)};
+    set(&p, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    set(&p, d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, config);
+    finalize(&p, d);
+    if (p.status == CUDNN_STATUS_SUCCESS) {
+        p.status = cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                            CUDNN_TYPE_INT64, 1, &written, &workspace);
     }
-    if (p->status == CUDNN_STATUS_SUCCESS) {
-        p->status = cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 4, &count, configs);
+    *status = p.status;
+    if (p.status == CUDNN_STATUS_SUCCESS && workspace <= OZ_CUDA_WORKSPACE_BYTES) {
+        return d;
     }
-    cudnnStatus_t status =
-        p->status != CUDNN_STATUS_SUCCESS ? p->status : CUDNN_STATUS_NOT_SUPPORTED;
-    for (int64_t i = 0; p->status == CUDNN_STATUS_SUCCESS && i < count && i < 4; i++) {
-        int64_t workspace = 0;
-        int64_t written = 0;
-        cudnnBackendDescriptor_t d = NULL;
-        struct parts own = {.status = CUDNN_STATUS_SUCCESS};
-        own.status = cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d);
-        set(&own, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-        set(&own, d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-            &configs[i]);
-        finalize(&own, d);
-        if (own.status == CUDNN_STATUS_SUCCESS) {
-            own.status = cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                  CUDNN_TYPE_INT64, 1, &written, &workspace);
-        }
-        status = own.status;
-        if (own.status == CUDNN_STATUS_SUCCESS && workspace <= OZ_CUDA_WORKSPACE_BYTES) {
-            *plan = d;
-            return CUDNN_STATUS_SUCCESS;
-        }
-        if (d != NULL) {
-            (void)cudnnBackendDestroyDescriptor(d);
-        }
+    if (d != NULL) {
+        (void)cudnnBackendDestroyDescriptor(d);
     }
-    return status;
+    return NULL;
 }
 
-static void build(struct oz_cuda *c, struct oz_cuda_sdpa *s)
+/* The first of a heuristic's engines that makes a plan. *stage: how far it came. */
+static cudnnBackendDescriptor_t plan_of(cudnnHandle_t handle, cudnnBackendDescriptor_t graph,
+                                        cudnnBackendHeurMode_t mode, cudnnStatus_t *status,
+                                        const char **stage)
 {
     struct parts p = {.status = CUDNN_STATUS_SUCCESS};
+    cudnnBackendDescriptor_t configs[MOST_CONFIGS] = {0};
     cudnnBackendDescriptor_t plan = NULL;
-    cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
-    if (c->dnn == NULL) {
-        status = cudnnCreate(&c->dnn);
+    int64_t count = 0;
+    *stage = "its heuristic";
+    cudnnBackendDescriptor_t heuristic = make(&p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    set(&p, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+        &graph);
+    set(&p, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    finalize(&p, heuristic);
+    for (int i = 0; i < MOST_CONFIGS; i++) {
+        configs[i] = make(&p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     }
-    if (status == CUDNN_STATUS_SUCCESS) {
-        cudnnBackendDescriptor_t graph = graph_of(&p, c->dnn, s);
-        status = plan_of(&p, c->dnn, graph, &plan);
+    if (p.status == CUDNN_STATUS_SUCCESS) {
+        p.status =
+            cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_CONFIGS, &count, configs);
+    }
+    *status = p.status != CUDNN_STATUS_SUCCESS ? p.status : CUDNN_STATUS_NOT_SUPPORTED;
+    for (int64_t i = 0; p.status == CUDNN_STATUS_SUCCESS && i < count && plan == NULL; i++) {
+        *stage = "its engines";
+        plan = plan_with(handle, &configs[i], status);
     }
     for (int i = p.count - 1; i >= 0; i--) {
         (void)cudnnBackendDestroyDescriptor(p.list[i]);
     }
-    s->plan = plan;
-    if (plan == NULL) {
+    return plan;
+}
+
+static void build(struct oz_cuda *c, struct oz_cuda_sdpa *s)
+{
+    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
+    struct parts p = {.status = c->dnn == NULL ? cudnnCreate(&c->dnn) : CUDNN_STATUS_SUCCESS};
+    const char *stage = "the operation";
+    cudnnBackendDescriptor_t graph = graph_of(&p, c->dnn, s);
+    cudnnStatus_t status = p.status;
+    for (size_t i = 0; i < 2 && p.status == CUDNN_STATUS_SUCCESS && s->plan == NULL; i++) {
+        s->plan = plan_of(c->dnn, graph, modes[i], &status, &stage);
+    }
+    for (int i = p.count - 1; i >= 0; i--) {
+        (void)cudnnBackendDestroyDescriptor(p.list[i]);
+    }
+    if (s->plan == NULL) {
         char text[512] = "";
         cudnnGetLastErrorString(text, sizeof text);
-        oz_log(OZ_LOG_WARN, "dispatch",
-               "cuDNN makes no attention of %lld queries and %lld keys, %d heads of %d: %s (%s). "
-               "ounce's own kernel runs.",
-               (long long)s->queries, (long long)s->keys, s->heads, s->dim,
-               cudnnGetErrorString(status), text);
+        oz_log(
+            OZ_LOG_WARN, "dispatch",
+            "cuDNN %zu makes no attention of %lld queries and %lld keys, %d heads of %d%s: %s: %s "
+            "(%s).",
+            cudnnGetVersion(), (long long)s->queries, (long long)s->keys, s->heads, s->dim,
+            s->exact ? ", of the very length" : "", stage, cudnnGetErrorString(status), text);
     }
+}
+
+static const struct oz_cuda_sdpa *find(struct oz_cuda *c, const struct oz_cuda_sdpa *wanted)
+{
+    for (int32_t i = 0; i < c->sdpa_count; i++) {
+        const struct oz_cuda_sdpa *s = &c->sdpa[i];
+        if (s->queries == wanted->queries && s->keys == wanted->keys && s->heads == wanted->heads &&
+            s->dim == wanted->dim && s->exact == wanted->exact) {
+            return s;
+        }
+    }
+    if (c->sdpa_count == OZ_CUDA_MOST_SDPA) {
+        return NULL;
+    }
+    struct oz_cuda_sdpa *s = &c->sdpa[c->sdpa_count++];
+    *s = *wanted;
+    build(c, s);
+    return s;
 }
 
 const struct oz_cuda_sdpa *oz_cuda_sdpa_find(struct oz_cuda *c, int64_t queries, int64_t keys,
                                              int32_t heads, int32_t dim)
 {
-    const struct oz_cuda_sdpa *found = NULL;
+    struct oz_cuda_sdpa wanted = {.queries = oz_cuda_round(queries, OZ_CUDA_SDPA_BUCKET),
+                                  .keys = oz_cuda_round(keys, OZ_CUDA_SDPA_BUCKET),
+                                  .heads = heads,
+                                  .dim = dim};
     pthread_mutex_lock(&c->lock);
-    for (int32_t i = 0; i < c->sdpa_count && found == NULL; i++) {
-        const struct oz_cuda_sdpa *s = &c->sdpa[i];
-        if (s->queries == queries && s->keys == keys && s->heads == heads && s->dim == dim) {
-            found = s;
-        }
-    }
-    if (found == NULL && c->sdpa_count < OZ_CUDA_MOST_SDPA) {
-        struct oz_cuda_sdpa *s = &c->sdpa[c->sdpa_count++];
-        *s = (struct oz_cuda_sdpa){.queries = queries, .keys = keys, .heads = heads, .dim = dim};
-        build(c, s);
-        found = s;
+    const struct oz_cuda_sdpa *found = find(c, &wanted);
+    if (found != NULL && found->plan == NULL) {
+        wanted = (struct oz_cuda_sdpa){
+            .queries = queries, .keys = keys, .heads = heads, .dim = dim, .exact = true};
+        found = find(c, &wanted);
     }
     pthread_mutex_unlock(&c->lock);
     return found != NULL && found->plan != NULL ? found : NULL;
@@ -208,8 +238,9 @@ enum oz_status oz_cuda_sdpa_run(const struct oz_op_ctx *ctx, const struct oz_cud
     cudnnBackendDescriptor_t pack = NULL;
     struct parts p = {.status = cudnnSetStream(c->dnn, oz_cuda_stream_of(ctx->dev, ctx->queue))};
     pack = make(&p, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 7, uids);
-    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 7, pointers);
+    int64_t count = s->exact ? 5 : 7; /* without lengths */
+    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uids);
+    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers);
     set(&p, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &c->workspace);
     finalize(&p, pack);
     if (p.status == CUDNN_STATUS_SUCCESS) {

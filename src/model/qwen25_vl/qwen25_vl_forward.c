@@ -94,8 +94,8 @@ static void attention(struct oz_exec *x, const struct oz_qwen25_vl *m,
     const struct oz_qwen25_vl_config *c = &m->config;
     size_t mark = oz_exec_mark(x);
     x->label = l->attn_label;
-    struct oz_act q = oz_exec_act_half(x, b->rows, (int64_t)c->heads * c->head_dim);
-    struct oz_act k = oz_exec_act_half(x, b->rows, (int64_t)c->kv_heads * c->head_dim);
+    struct oz_act q = oz_exec_act(x, b->rows, (int64_t)c->heads * c->head_dim);
+    struct oz_act k = oz_exec_act(x, b->rows, (int64_t)c->kv_heads * c->head_dim);
     struct oz_act v = oz_exec_act_half(x, b->rows, (int64_t)c->kv_heads * c->head_dim);
 
     project(x, m, b, l, h, (struct oz_act *const[3]){&q, &k, &v});
