@@ -4,6 +4,7 @@
 #include "dev/act_spec.h"
 #include "dev/device.h"
 #include "dev/ops.h"
+#include "dev/report.h"
 #include "quant/scheme.h"
 
 static struct oz_error err;
@@ -97,6 +98,59 @@ static void plans_every_scheme(void **state)
     }
 }
 
+/* ---- the lists ---- */
+
+struct listed {
+    char names[32][64];
+    int count, tiers;
+};
+
+static void count_tier(void *ctx, const struct oz_tier_row *row)
+{
+    ((struct listed *)ctx)->tiers += row->in_use;
+}
+
+static void keep_kernel(void *ctx, const struct oz_kernel_row *row)
+{
+    struct listed *l = ctx;
+    assert_true(l->count < 32);
+    (void)snprintf(l->names[l->count++], sizeof l->names[0], "%s", row->name);
+    assert_true((row->proven == NULL) == (row->unusable != NULL)); /* what never ran is not taken */
+}
+
+static bool is_listed(const struct listed *l, const char *name)
+{
+    for (int i = 0; i < l->count; i++) {
+        if (strcmp(l->names[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Kernels that plans name are in the lists. */
+static void lists_kernels(void **state)
+{
+    struct oz_device *dev = open_planner(0);
+    struct listed l = {.count = 0};
+    const struct oz_kernel_report report = {.tier = count_tier, .kernel = keep_kernel, .ctx = &l};
+    dev->describe(dev, &report);
+    assert_int_equal(l.tiers, 1);
+    const struct oz_scheme_info *s;
+    for (int32_t i = 0; (s = oz_scheme_at(i)) != NULL; i++) {
+        for (int mode = 0; s->linear && mode < OZ_ACT_MODE_COUNT; mode++) {
+            const struct oz_plan_request request = {.use = OZ_USE_LINEAR};
+            struct oz_plan_answer answer;
+            struct oz_param p = weight(s->codec, (enum oz_act_mode)mode);
+            if (s->acts & OZ_ACT_BIT(mode)) {
+                assert_int_equal(dev->ops->plan_param(dev, &p, &request, &answer, &err), OZ_OK);
+                assert_true(is_listed(&l, answer.kernel));
+            }
+        }
+    }
+    oz_device_close(&dev);
+}
+
 static void refuses(void **state)
 {
     struct oz_device *dev = open_planner(0);
@@ -157,6 +211,7 @@ int main(void)
         cmocka_unit_test(opens_for_planning),
         cmocka_unit_test(says_what_is_missing),
         cmocka_unit_test(plans_every_scheme),
+        cmocka_unit_test(lists_kernels),
         cmocka_unit_test(refuses),
         cmocka_unit_test(scratch),
         cmocka_unit_test(encoders),

@@ -82,6 +82,11 @@ OZ_MUST_USE enum oz_status oz_cuda_check(const struct oz_device *dev, const char
 OZ_MUST_USE enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flags,
                                         struct oz_pool *pool, struct oz_error *err);
 OZ_MUST_USE enum oz_status oz_cuda_present(struct oz_error *err);
+bool oz_cuda_is_tried(int sm); /* have the kernels run on that architecture? */
+
+/* describe.c */
+struct oz_kernel_report;
+void oz_cuda_describe(struct oz_device *dev, const struct oz_kernel_report *report);
 
 /* plan.c: plan_param, act_support, pack_band. */
 enum oz_cuda_kind {

@@ -263,6 +263,16 @@ enum oz_status oz_cuda_present(struct oz_error *err)
     return count_devices(&count, err);
 }
 
+bool oz_cuda_is_tried(int sm)
+{
+    for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
+        if (tried[i] == sm) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Name, and whether this build's kernels are known to work there. */
 static enum oz_status find_card(struct oz_cuda *c, int32_t index, struct oz_error *err)
 {
@@ -283,10 +293,8 @@ static enum oz_status find_card(struct oz_cuda *c, int32_t index, struct oz_erro
     }
     c->sm = 10 * major + minor;
     (void)snprintf(c->tier, sizeof c->tier, "sm_%d", c->sm);
-    for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
-        if (tried[i] == c->sm) {
-            return OZ_OK;
-        }
+    if (oz_cuda_is_tried(c->sm)) {
+        return OZ_OK;
     }
     if (c->untried) {
         oz_log(OZ_LOG_WARN, "dispatch", "%s is sm_%d, where these kernels have never run.", c->name,
@@ -376,6 +384,7 @@ enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flag
         .record = queue_record,
         .await = queue_await,
         .event_destroy = event_destroy,
+        .describe = oz_cuda_describe,
         .close = device_close,
     };
     enum oz_status status = OZ_OK;
