@@ -255,6 +255,13 @@ static __device__ inline void oz_put_row(const struct oz_act &a, int64_t row, fl
     }
 }
 
+/* Blocks of 256 threads for so many items; each thread takes as many as it must. */
+static inline unsigned oz_blocks_for(int64_t items)
+{
+    int64_t blocks = (items + 255) / 256;
+    return (unsigned)(blocks < 65535 * 8 ? blocks : 65535 * 8);
+}
+
 /* Is a row worth a block of its own? */
 static inline bool oz_wide_row(int64_t cols)
 {

@@ -152,23 +152,6 @@ static enum oz_status quantize(const struct oz_op_ctx *ctx, const struct oz_act 
         oz_launch_act_quant(stream, rows, out, rows->rows, NULL, NULL, apart ? amax : NULL));
 }
 
-/* Rows [first, first + count), and their scales. */
-static struct oz_act rows_of(const struct oz_act *a, int64_t first, int64_t count)
-{
-    struct oz_act view = *a;
-    view.data =
-        (uint8_t *)a->data + (size_t)(first * a->stride) * (size_t)oz_dtype_bits(a->spec.dtype) / 8;
-    view.rows = count;
-    for (int32_t i = 0; i < a->spec.scale_count; i++) {
-        int64_t group = a->spec.scale[i].group_cols;
-        int64_t groups = group > 0 ? (a->cols + group - 1) / group : 1;
-        view.scales[i] =
-            (uint8_t *)a->scales[i] +
-            (size_t)(first * groups) * (size_t)oz_dtype_bits(a->spec.scale[i].dtype) / 8;
-    }
-    return view;
-}
-
 /* One sequence by cuDNN; false in *done: it has no plan for it. */
 static enum oz_status run_sdpa(const struct oz_op_ctx *ctx, const struct oz_attention_args *a,
                                const struct course *c, struct oz_cuda_attention *d, bool *done)
@@ -204,7 +187,7 @@ static enum oz_status run_sdpa(const struct oz_op_ctx *ctx, const struct oz_atte
                                     .cols = width,
                                     .stride = width,
                                     .spec = {.dtype = OZ_DTYPE_BF16}};
-        const struct oz_act to = rows_of(a->segments[i].out, offsets[sequence], count);
+        const struct oz_act to = oz_cuda_rows(a->segments[i].out, offsets[sequence], count);
         OZ_TRY(oz_cuda_check(ctx->dev, "attention",
                              oz_launch_act_quant(stream, &from, &to, count, NULL, NULL, NULL)));
         row += count;
@@ -238,8 +221,8 @@ static enum oz_status run_own(const struct oz_op_ctx *ctx, const struct oz_atten
         if (is_staged(out)) {
             int64_t first = a->segments[i].rows->offsets[d->first_sequence];
             int64_t end = a->segments[i].rows->offsets[d->first_sequence + d->sequences];
-            struct oz_act from = rows_of(&d->segments[i].out, first, end - first);
-            struct oz_act to = rows_of(out, first, end - first);
+            struct oz_act from = oz_cuda_rows(&d->segments[i].out, first, end - first);
+            struct oz_act to = oz_cuda_rows(out, first, end - first);
             OZ_TRY(quantize(ctx, &from, &to, a->segments[i].rows, oz_cuda_at(ctx, c->amax[i])));
         }
     }

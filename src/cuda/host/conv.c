@@ -43,14 +43,6 @@ size_t oz_cuda_scratch_conv(const struct oz_device *dev, const struct oz_conv_ar
     return plan_course(dev, a).total;
 }
 
-static struct oz_act rows_of(const struct oz_act *a, int64_t first, int64_t count)
-{
-    struct oz_act view = *a;
-    view.data = (uint8_t *)a->data + first * a->stride * (oz_dtype_bits(a->spec.dtype) / 8);
-    view.rows = count;
-    return view;
-}
-
 /* Bias and residual by the product itself, where cuBLASLt can; g then says so. */
 static bool fuses(const struct oz_device *dev, const struct oz_conv_args *a, const struct course *c,
                   int64_t row0, struct oz_cuda_gemm *g)
@@ -61,11 +53,11 @@ static bool fuses(const struct oz_device *dev, const struct oz_conv_args *a, con
     if (a->fn != OZ_FN_NONE || c->n != a->out->cols || a->out->stride % 8 != 0 || !same) {
         return false;
     }
-    f.y = rows_of(a->out, row0, g->m).data;
+    f.y = oz_cuda_rows(a->out, row0, g->m).data;
     f.y_stride = a->out->stride;
     f.y_dtype = a->out->spec.dtype;
     f.bias = oz_cuda_vector(a->b);
-    f.add = r != NULL ? rows_of(r, row0, g->m).data : NULL;
+    f.add = r != NULL ? oz_cuda_rows(r, row0, g->m).data : NULL;
     f.few = oz_cuda_few_rows(g->m);
     if ((uintptr_t)f.y % 16 != 0 || !oz_cuda_gemm_can(dev, &f)) {
         return false;
@@ -126,9 +118,9 @@ static enum oz_status run_chunk(const struct oz_op_ctx *ctx, const struct oz_con
                                    .sum_stride = c->n,
                                    .bias = oz_cuda_vector(a->b),
                                    .fn = a->fn,
-                                   .out = rows_of(a->out, row0, rows)};
+                                   .out = oz_cuda_rows(a->out, row0, rows)};
     if (a->residual != NULL) {
-        e.residual = rows_of(a->residual, row0, rows);
+        e.residual = oz_cuda_rows(a->residual, row0, rows);
         e.residual_added = true;
     }
     return oz_cuda_check(ctx->dev, "conv", oz_launch_linear_end(stream, &e));

@@ -1,12 +1,6 @@
 /* Operators over pictures: patches of convolutions, resampling, tokens. */
 #include "cuda/device/rows.cuh"
 
-static unsigned blocks_for(int64_t items)
-{
-    int64_t blocks = (items + 255) / 256;
-    return (unsigned)(blocks < 65535 * 8 ? blocks : 65535 * 8);
-}
-
 #define FOR_ITEMS(i, total)                                                       \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (total); \
          i += (int64_t)gridDim.x * blockDim.x)
@@ -99,10 +93,10 @@ int oz_launch_im2col(oz_cuda_stream stream, const struct oz_cuda_im2col *a)
         return 0;
     }
     if (takes_eights(a)) {
-        im2col_8<<<blocks_for(a->rows * a->pad_cols / 8), 256, 0, stream>>>(*a);
+        im2col_8<<<oz_blocks_for(a->rows * a->pad_cols / 8), 256, 0, stream>>>(*a);
         return (int)cudaGetLastError();
     }
-    im2col<<<blocks_for(a->rows * a->pad_cols), 256, 0, stream>>>(*a);
+    im2col<<<oz_blocks_for(a->rows * a->pad_cols), 256, 0, stream>>>(*a);
     return (int)cudaGetLastError();
 }
 
@@ -182,7 +176,7 @@ int oz_launch_resample(oz_cuda_stream stream, const struct oz_resample_args *a)
     if (s.out.rows == 0 || s.out.cols == 0) {
         return 0;
     }
-    resample<<<blocks_for(s.out.rows * s.out.cols), 256, 0, stream>>>(s);
+    resample<<<oz_blocks_for(s.out.rows * s.out.cols), 256, 0, stream>>>(s);
     return (int)cudaGetLastError();
 }
 
@@ -260,7 +254,7 @@ int oz_launch_patch(oz_cuda_stream stream, const struct oz_patch_args *a)
     if (items == 0) {
         return 0;
     }
-    patch<<<blocks_for(items), 256, 0, stream>>>(s);
+    patch<<<oz_blocks_for(items), 256, 0, stream>>>(s);
     return (int)cudaGetLastError();
 }
 
@@ -282,6 +276,6 @@ int oz_launch_unpatch(oz_cuda_stream stream, const struct oz_unpatch_args *a)
     if (items == 0) {
         return 0;
     }
-    unpatch<<<blocks_for(items), 256, 0, stream>>>(s);
+    unpatch<<<oz_blocks_for(items), 256, 0, stream>>>(s);
     return (int)cudaGetLastError();
 }

@@ -134,19 +134,13 @@ __global__ void convert(const __grid_constant__ struct oz_act x, enum oz_dtype d
     }
 }
 
-static unsigned blocks_for(int64_t items)
-{
-    int64_t blocks = (items + 255) / 256;
-    return (unsigned)(blocks < 65535 * 8 ? blocks : 65535 * 8);
-}
-
 int oz_launch_convert(oz_cuda_stream stream, const struct oz_act *x, enum oz_dtype dtype, void *dst,
                       int64_t pad_cols)
 {
     if (x->rows == 0 || pad_cols == 0) {
         return 0;
     }
-    convert<<<blocks_for(x->rows * pad_cols), 256, 0, stream>>>(*x, dtype, dst, pad_cols);
+    convert<<<oz_blocks_for(x->rows * pad_cols), 256, 0, stream>>>(*x, dtype, dst, pad_cols);
     return (int)cudaGetLastError();
 }
 
@@ -222,15 +216,15 @@ int oz_launch_decode(oz_cuda_stream stream, const struct oz_cuda_weight *w, bool
 {
     if (dtype == OZ_DTYPE_BF16 && out_rows == w->rows && out_cols == w->cols && stride % 8 == 0 &&
         out_rows > 0 && takes_eights(w)) {
-        decode_8<<<blocks_for(out_rows * out_cols / 8), 256, 0, stream>>>(*w, codes_only,
-                                                                          (uint16_t *)dst, stride);
+        decode_8<<<oz_blocks_for(out_rows * out_cols / 8), 256, 0, stream>>>(
+            *w, codes_only, (uint16_t *)dst, stride);
         return (int)cudaGetLastError();
     }
     if (out_rows == 0 || out_cols == 0) {
         return 0;
     }
-    decode<<<blocks_for(out_rows * out_cols), 256, 0, stream>>>(*w, codes_only, dtype, dst,
-                                                                out_rows, out_cols, stride);
+    decode<<<oz_blocks_for(out_rows * out_cols), 256, 0, stream>>>(*w, codes_only, dtype, dst,
+                                                                   out_rows, out_cols, stride);
     return (int)cudaGetLastError();
 }
 
