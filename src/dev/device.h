@@ -48,8 +48,9 @@ struct oz_device {
     const char *name; /* "cpu", "cuda:0" */
     const char *tier; /* "scalar", "avx512", "sm_90a" */
     bool host_memory, plan_only;
-    bool f32_math;        /* OZ_DEVICE_F32 */
-    void *impl;           /* the backend's own */
+    bool f32_math;  /* OZ_DEVICE_F32 */
+    bool half_rows; /* rows that operators round to bf16 anyway are best kept so between them */
+    void *impl;     /* the backend's own */
     struct oz_pool *pool; /* host threads for the backend's use; borrowed */
     const struct oz_op_table *ops;
 
@@ -103,20 +104,23 @@ struct oz_device {
 
 /* Version of this contract between the engine and a backend that is a plug-in; raised with every
  * change of struct oz_device, struct oz_op_table or an operator's arguments. */
-#define OZ_BACKEND_ABI 6U
+#define OZ_BACKEND_ABI 7U
 
 /* A backend as the registry lists it. */
 struct oz_backend {
     uint32_t abi;     /* OZ_BACKEND_ABI that it was built with; checked before anything else */
     const char *name; /* "cpu" */
+    /* Is there hardware that open() would take, index 0? NULL: always. OZ_ERR_DEVICE says why not. */
+    OZ_MUST_USE enum oz_status (*present)(struct oz_error *err);
     /* Opens device number `index`. The pool is borrowed for the device's life. */
     OZ_MUST_USE enum oz_status (*open)(struct oz_device **out, int32_t index, uint32_t flags,
                                        struct oz_pool *pool, struct oz_error *err);
 };
 
 /*
- * Opens a device by name ("cpu"; later "cuda", "cuda:1", "auto"). OZ_ERR_ARG lists the names that
- * exist. The device is the caller's to close.
+ * Opens a device by name: "cpu", "cuda", "cuda:1", or "auto", the first of cuda and cpu that there is
+ * (the log says which, and why not the other). OZ_ERR_ARG lists the names that exist; OZ_ERR_DEVICE:
+ * no such hardware, driver or plug-in. The device is the caller's to close.
  */
 OZ_MUST_USE enum oz_status oz_device_open(struct oz_device **out, const char *name, uint32_t flags,
                                           struct oz_pool *pool, struct oz_error *err);

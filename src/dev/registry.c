@@ -8,38 +8,72 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/names.h"
 #include "dev/backends.h"
 
 /* Best first: "auto" takes the first that opens. */
-enum { BACKEND_CPU, BACKEND_COUNT };
-static const struct oz_backend *const backends[BACKEND_COUNT] = {
-    [BACKEND_CPU] = &oz_cpu_backend,
+enum { BACKEND_CUDA, BACKEND_CPU, BACKEND_COUNT };
+static const struct entry {
+    const char *name;
+    const struct oz_backend *backend; /* NULL: a plug-in */
+    const char *plugin;               /* its file */
+} entries[BACKEND_COUNT] = {
+    [BACKEND_CUDA] = {.name = "cuda", .plugin = "libounce-cuda.so"},
+    [BACKEND_CPU] = {.name = "cpu", .backend = &oz_cpu_backend},
 };
 
-static enum oz_status open_backend(const struct oz_backend *backend, struct oz_device **out,
-                                   int32_t index, uint32_t flags, struct oz_pool *pool,
+static enum oz_status find_backend(const struct entry *e, const struct oz_backend **out,
                                    struct oz_error *err)
 {
-    if (backend->abi != OZ_BACKEND_ABI) {
+    *out = e->backend;
+    if (e->backend == NULL) {
+        OZ_TRY(oz_plugin_open(e->plugin, out, err));
+    }
+    if ((*out)->abi != OZ_BACKEND_ABI) {
         return OZ_FAIL(
             err, OZ_ERR_DEVICE,
             "Backend %s was built for version %u of the device contract; this engine has "
             "version %u. Install the backend that came with the engine.",
-            backend->name, (unsigned)backend->abi, (unsigned)OZ_BACKEND_ABI);
+            e->name, (unsigned)(*out)->abi, (unsigned)OZ_BACKEND_ABI);
     }
+    return OZ_OK;
+}
+
+static enum oz_status open_entry(const struct entry *e, struct oz_device **out, int32_t index,
+                                 uint32_t flags, struct oz_pool *pool, struct oz_error *err)
+{
+    const struct oz_backend *backend;
+    OZ_TRY(find_backend(e, &backend, err));
     return backend->open(out, index, flags, pool, err);
+}
+
+/* A device for planning only opens without hardware, so what is there is asked first. */
+static enum oz_status open_present(const struct entry *e, struct oz_device **out, uint32_t flags,
+                                   struct oz_pool *pool, struct oz_error *err)
+{
+    const struct oz_backend *backend;
+    OZ_TRY(find_backend(e, &backend, err));
+    if (backend->present != NULL) {
+        OZ_TRY(backend->present(err));
+    }
+    return backend->open(out, 0, flags, pool, err);
 }
 
 static enum oz_status open_first(struct oz_device **out, uint32_t flags, struct oz_pool *pool,
                                  struct oz_error *err)
 {
+    struct oz_error own = {.message = ""};
+    struct oz_error *why = err != NULL ? err : &own;
     enum oz_status status = OZ_ERR_DEVICE;
     for (size_t i = 0; i < BACKEND_COUNT; i++) {
-        status = open_backend(backends[i], out, 0, flags, pool, err);
+        status = open_present(&entries[i], out, flags, pool, why);
         if (status == OZ_OK) {
+            oz_log(OZ_LOG_INFO, "device", "auto: %s", (*out)->name);
             break;
         }
+        oz_log(i + 1 < BACKEND_COUNT ? OZ_LOG_WARN : OZ_LOG_ERROR, "device", "auto: not %s: %s",
+               entries[i].name, why->message);
     }
     return status;
 }
@@ -50,7 +84,7 @@ static enum oz_status fail_unknown(const char *name, struct oz_error *err)
     struct oz_buf list;
     oz_buf_init(&list, 1024);
     for (size_t i = 0; i < BACKEND_COUNT; i++) {
-        names[i] = backends[i]->name;
+        names[i] = entries[i].name;
         oz_buf_printf(&list, "%s, ", names[i]);
     }
     names[BACKEND_COUNT] = "auto";
@@ -96,16 +130,16 @@ enum oz_status oz_device_open(struct oz_device **out, const char *name, uint32_t
     size_t length = strcspn(name, ":");
     for (size_t i = 0; i < BACKEND_COUNT; i++) {
         int32_t index = 0;
-        if (strlen(backends[i]->name) != length || strncmp(backends[i]->name, name, length) != 0) {
+        if (strlen(entries[i].name) != length || strncmp(entries[i].name, name, length) != 0) {
             continue;
         }
         if (name[length] == ':' && !parse_index(name + length + 1, &index)) {
             return OZ_FAIL(err, OZ_ERR_ARG,
                            "Device \"%s\": a number from 0 is expected behind the colon, as in "
                            "\"%s:0\".",
-                           name, backends[i]->name);
+                           name, entries[i].name);
         }
-        return open_backend(backends[i], out, index, flags, pool, err);
+        return open_entry(&entries[i], out, index, flags, pool, err);
     }
     return fail_unknown(name, err);
 }

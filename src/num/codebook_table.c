@@ -7,39 +7,45 @@
 
 #include "num/codebook.h"
 
-static const float nf4_values[] = {
-    -0x1p+0F,        -0x1.647362p-1F, -0x1.0cd66p-1F,  -0x1.94654p-2F,
-    -0x1.23449ap-2F, -0x1.7a6a7ep-3F, -0x1.74f0e2p-4F, 0.0F,
-    0x1.45f5fep-4F,  0x1.4995c6p-3F,  0x1.f809bap-3F,  0x1.5a0674p-2F,
-    0x1.c3497p-2F,   0x1.200f56p-1F,  0x1.722766p-1F,  0x1p+0F};
-static const float nf4_bounds[] = {
-    -0x1.b239bp-1F,  -0x1.38a4ep-1F,  -0x1.d709p-2F,  -0x1.5bd4ecp-2F, -0x1.e079d8p-3F,
-    -0x1.1a7178p-3F, -0x1.74f0e2p-5F, 0x1.45f5fep-5F, 0x1.ec90c4p-4F,  0x1.a0cfcp-3F,
-    0x1.2b05a8p-2F,  0x1.8ea7f2p-2F,  0x1.00da08p-1F, 0x1.491b5ep-1F,  0x1.b913b4p-1F};
+/* Units of a device include this file for the values alone. */
+#if defined(__CUDACC__)
+#define OZ_TABLE static __device__ const
+#else
+#define OZ_TABLE static const
+#endif
 
-static const float fp4_values[] = {0.0F,
-                                   0x1.555556p-8F,
-                                   0x1.555556p-1F,
-                                   0x1p+0F,
-                                   0x1.555556p-2F,
-                                   0x1p-1F,
-                                   0x1.555556p-3F,
-                                   0x1p-2F,
-                                   0.0F,
-                                   -0x1.555556p-8F,
-                                   -0x1.555556p-1F,
-                                   -0x1p+0F,
-                                   -0x1.555556p-2F,
-                                   -0x1p-1F,
-                                   -0x1.555556p-3F,
-                                   -0x1p-2F};
-static const float fp4_bounds[] = {
-    -0x1.aaaaacp-1F, -0x1.2aaaacp-1F, -0x1.aaaaacp-2F, -0x1.2aaaacp-2F, -0x1.aaaaacp-3F,
-    -0x1.6p-4F,      -0x1.555556p-9F, -0x1p-149F,      0x1.555556p-9F,  0x1.6p-4F,
-    0x1.aaaaacp-3F,  0x1.2aaaacp-2F,  0x1.aaaaacp-2F,  0x1.2aaaacp-1F,  0x1.aaaaacp-1F};
-static const uint8_t fp4_order[] = {11, 10, 13, 12, 15, 14, 9, 8, 0, 1, 6, 7, 4, 5, 2, 3};
+OZ_TABLE float nf4_values[] = {-0x1p+0F,        -0x1.647362p-1F, -0x1.0cd66p-1F,  -0x1.94654p-2F,
+                               -0x1.23449ap-2F, -0x1.7a6a7ep-3F, -0x1.74f0e2p-4F, 0.0F,
+                               0x1.45f5fep-4F,  0x1.4995c6p-3F,  0x1.f809bap-3F,  0x1.5a0674p-2F,
+                               0x1.c3497p-2F,   0x1.200f56p-1F,  0x1.722766p-1F,  0x1p+0F};
+OZ_TABLE float nf4_bounds[] = {-0x1.b239bp-1F,  -0x1.38a4ep-1F,  -0x1.d709p-2F,   -0x1.5bd4ecp-2F,
+                               -0x1.e079d8p-3F, -0x1.1a7178p-3F, -0x1.74f0e2p-5F, 0x1.45f5fep-5F,
+                               0x1.ec90c4p-4F,  0x1.a0cfcp-3F,   0x1.2b05a8p-2F,  0x1.8ea7f2p-2F,
+                               0x1.00da08p-1F,  0x1.491b5ep-1F,  0x1.b913b4p-1F};
 
-static const float dynamic8_values[] = {
+OZ_TABLE float fp4_values[] = {0.0F,
+                               0x1.555556p-8F,
+                               0x1.555556p-1F,
+                               0x1p+0F,
+                               0x1.555556p-2F,
+                               0x1p-1F,
+                               0x1.555556p-3F,
+                               0x1p-2F,
+                               0.0F,
+                               -0x1.555556p-8F,
+                               -0x1.555556p-1F,
+                               -0x1p+0F,
+                               -0x1.555556p-2F,
+                               -0x1p-1F,
+                               -0x1.555556p-3F,
+                               -0x1p-2F};
+OZ_TABLE float fp4_bounds[] = {-0x1.aaaaacp-1F, -0x1.2aaaacp-1F, -0x1.aaaaacp-2F, -0x1.2aaaacp-2F,
+                               -0x1.aaaaacp-3F, -0x1.6p-4F,      -0x1.555556p-9F, -0x1p-149F,
+                               0x1.555556p-9F,  0x1.6p-4F,       0x1.aaaaacp-3F,  0x1.2aaaacp-2F,
+                               0x1.aaaaacp-2F,  0x1.2aaaacp-1F,  0x1.aaaaacp-1F};
+OZ_TABLE uint8_t fp4_order[] = {11, 10, 13, 12, 15, 14, 9, 8, 0, 1, 6, 7, 4, 5, 2, 3};
+
+OZ_TABLE float dynamic8_values[] = {
     -0x1.fc6666p-1F,  -0x1.f53334p-1F,  -0x1.eep-1F,      -0x1.e6ccccp-1F,
     -0x1.df999ap-1F,  -0x1.d86666p-1F,  -0x1.d13334p-1F,  -0x1.cap-1F,
     -0x1.c2ccccp-1F,  -0x1.bb999ap-1F,  -0x1.b46666p-1F,  -0x1.ad3334p-1F,
@@ -104,7 +110,7 @@ static const float dynamic8_values[] = {
     0x1.b46666p-1F,   0x1.bb999ap-1F,   0x1.c2ccccp-1F,   0x1.cap-1F,
     0x1.d13334p-1F,   0x1.d86666p-1F,   0x1.df999ap-1F,   0x1.e6ccccp-1F,
     0x1.eep-1F,       0x1.f53334p-1F,   0x1.fc6666p-1F,   0x1p+0F};
-static const float dynamic8_bounds[] = {
+OZ_TABLE float dynamic8_bounds[] = {
     -0x1.f8ccccp-1F,  -0x1.f1999ap-1F,  -0x1.ea6666p-1F,  -0x1.e33334p-1F,  -0x1.dcp-1F,
     -0x1.d4ccccp-1F,  -0x1.cd999ap-1F,  -0x1.c66666p-1F,  -0x1.bf3334p-1F,  -0x1.b8p-1F,
     -0x1.b0ccccp-1F,  -0x1.a9999ap-1F,  -0x1.a26666p-1F,  -0x1.9b3334p-1F,  -0x1.94p-1F,
@@ -157,6 +163,7 @@ static const float dynamic8_bounds[] = {
     0x1.bf3334p-1F,   0x1.c66666p-1F,   0x1.cd999ap-1F,   0x1.d4ccccp-1F,   0x1.dcp-1F,
     0x1.e33334p-1F,   0x1.ea6666p-1F,   0x1.f1999ap-1F,   0x1.f8ccccp-1F,   0x1.fe3334p-1F};
 
+#if !defined(__CUDACC__)
 const struct oz_codebook oz_codebook_nf4 = {
     .count = sizeof nf4_values / sizeof *nf4_values, .values = nf4_values, .bounds = nf4_bounds};
 const struct oz_codebook oz_codebook_fp4_bnb = {.count = sizeof fp4_values / sizeof *fp4_values,
@@ -167,3 +174,4 @@ const struct oz_codebook oz_codebook_dynamic8 = {.count = sizeof dynamic8_values
                                                           sizeof *dynamic8_values,
                                                  .values = dynamic8_values,
                                                  .bounds = dynamic8_bounds};
+#endif

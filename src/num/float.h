@@ -8,14 +8,16 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t oz_f32_bits(float x)
+#include "num/inline.h"
+
+OZ_INLINE uint32_t oz_f32_bits(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline float oz_f32_from_bits(uint32_t u)
+OZ_INLINE float oz_f32_from_bits(uint32_t u)
 {
     float x;
     memcpy(&x, &u, sizeof x);
@@ -23,13 +25,13 @@ static inline float oz_f32_from_bits(uint32_t u)
 }
 
 /* bfloat16 is the upper half of an f32: exact. */
-static inline float oz_bf16_to_f32(uint16_t h)
+OZ_INLINE float oz_bf16_to_f32(uint16_t h)
 {
     return oz_f32_from_bits((uint32_t)h << 16);
 }
 
 /* Round to nearest, ties to even; NaN stays NaN (quiet, payload's upper part kept). */
-static inline uint16_t oz_f32_to_bf16(float x)
+OZ_INLINE uint16_t oz_f32_to_bf16(float x)
 {
     uint32_t u = oz_f32_bits(x);
     if ((u & 0x7FFFFFFFU) > 0x7F800000U) {
@@ -39,7 +41,7 @@ static inline uint16_t oz_f32_to_bf16(float x)
 }
 
 /* IEEE half: exact, denormals included. */
-static inline float oz_f16_to_f32(uint16_t h)
+OZ_INLINE float oz_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000U) << 16;
     uint32_t exponent = (h >> 10) & 0x1FU;
@@ -55,7 +57,7 @@ static inline float oz_f16_to_f32(uint16_t h)
 }
 
 /* Round to nearest, ties to even; overflow to infinity; NaN stays NaN. */
-static inline uint16_t oz_f32_to_f16(float x)
+OZ_INLINE uint16_t oz_f32_to_f16(float x)
 {
     uint32_t u = oz_f32_bits(x);
     uint16_t sign = (uint16_t)((u >> 16) & 0x8000U);

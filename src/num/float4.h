@@ -11,7 +11,7 @@
 
 /* e2m1: 1-2-1 bits, bias 1, no infinity, no NaN: 0, 0.5, 1, 1.5, 2, 3, 4, 6; bit 3 is the sign (8
  * is -0). Only the low four bits of code are read. Exact. */
-static inline float oz_e2m1_to_f32(uint8_t code)
+OZ_INLINE float oz_e2m1_to_f32(uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 8U) << 28;
     uint32_t rest = code & 7U;
@@ -23,7 +23,7 @@ static inline float oz_e2m1_to_f32(uint8_t code)
 
 /* Round to nearest, ties to even, saturating at 6; the sign of zero is kept; NaN becomes +6, as in
  * the hardware's satfinite conversion (encoders mark NaN in the scale). */
-static inline uint8_t oz_f32_to_e2m1(float x)
+OZ_INLINE uint8_t oz_f32_to_e2m1(float x)
 {
     uint32_t u = oz_f32_bits(x);
     uint8_t sign = (uint8_t)((u >> 28) & 8U);
@@ -42,13 +42,13 @@ static inline uint8_t oz_f32_to_e2m1(float x)
 }
 
 /* Code i of a packed row: even ones in the low nibble. */
-static inline uint8_t oz_nibble_get(const uint8_t *row, int64_t i)
+OZ_INLINE uint8_t oz_nibble_get(const uint8_t *row, int64_t i)
 {
     return (uint8_t)((row[i >> 1] >> ((i & 1) * 4)) & 15U);
 }
 
 /* Writes code i; in ascending order: an even one clears the nibble above it. */
-static inline void oz_nibble_put(uint8_t *row, int64_t i, uint8_t code)
+OZ_INLINE void oz_nibble_put(uint8_t *row, int64_t i, uint8_t code)
 {
     row[i >> 1] = (uint8_t)((i & 1) != 0 ? row[i >> 1] | (code << 4) : code);
 }

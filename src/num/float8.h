@@ -16,7 +16,7 @@
 #define OZ_E8M0_NAN 0xFFU
 
 /* e4m3fn: 1-4-3 bits, bias 7, no infinity, 0x7F and 0xFF are NaN. Exact. */
-static inline float oz_e4m3_to_f32(uint8_t code)
+OZ_INLINE float oz_e4m3_to_f32(uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80U) << 24;
     uint32_t rest = code & 0x7FU;
@@ -29,7 +29,7 @@ static inline float oz_e4m3_to_f32(uint8_t code)
     return oz_f32_from_bits(sign | ((rest << 20) + (120U << 23)));
 }
 
-static inline uint8_t oz_f32_to_e4m3(float x)
+OZ_INLINE uint8_t oz_f32_to_e4m3(float x)
 {
     uint32_t u = oz_f32_bits(x);
     uint8_t sign = (uint8_t)((u >> 24) & 0x80U);
@@ -49,12 +49,12 @@ static inline uint8_t oz_f32_to_e4m3(float x)
 }
 
 /* e5m2: 1-5-2 bits, bias 15: the upper half of an IEEE half. Exact. */
-static inline float oz_e5m2_to_f32(uint8_t code)
+OZ_INLINE float oz_e5m2_to_f32(uint8_t code)
 {
     return oz_f16_to_f32((uint16_t)(code << 8));
 }
 
-static inline uint8_t oz_f32_to_e5m2(float x)
+OZ_INLINE uint8_t oz_f32_to_e5m2(float x)
 {
     uint32_t u = oz_f32_bits(x);
     uint8_t sign = (uint8_t)((u >> 24) & 0x80U);
@@ -73,7 +73,7 @@ static inline uint8_t oz_f32_to_e5m2(float x)
 }
 
 /* e8m0: 2^(code - 127); 0 is 2^-127 (an f32 denormal), 255 is NaN. Exact. */
-static inline float oz_e8m0_to_f32(uint8_t code)
+OZ_INLINE float oz_e8m0_to_f32(uint8_t code)
 {
     if (code == OZ_E8M0_NAN) {
         return oz_f32_from_bits(0x7FC00000U);
@@ -82,7 +82,7 @@ static inline float oz_e8m0_to_f32(uint8_t code)
 }
 
 /* 1 / oz_e8m0_to_f32(code) for a code below 255: exact too. */
-static inline float oz_e8m0_inverse(uint8_t code)
+OZ_INLINE float oz_e8m0_inverse(uint8_t code)
 {
     return oz_e8m0_to_f32((uint8_t)(254U - code));
 }

@@ -4,7 +4,7 @@
 #include <float.h>
 #include <math.h>
 
-int64_t oz_group_bad(const float *x, int64_t n)
+OZ_GROUP_FN int64_t oz_group_bad(const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         if (!isfinite(x[i])) {
@@ -14,7 +14,7 @@ int64_t oz_group_bad(const float *x, int64_t n)
     return -1;
 }
 
-float oz_group_amax(const float *x, int64_t n, bool *bad)
+OZ_GROUP_FN float oz_group_amax(const float *x, int64_t n, bool *bad)
 {
     uint32_t amax = 0;
     for (int64_t i = 0; i < n; i++) { /* bits of positive floats order as they do */
@@ -28,34 +28,34 @@ float oz_group_amax(const float *x, int64_t n, bool *bad)
     return oz_f32_from_bits(amax);
 }
 
-static float at_least(float x, float low)
+OZ_INLINE float at_least(float x, float low)
 {
     return x > low ? x : low;
 }
 
 /* ---- FP8 ---- */
 
-float oz_fp8_tensor_scale(float amax)
+OZ_GROUP_FN float oz_fp8_tensor_scale(float amax)
 {
     return amax > 0 ? at_least(amax / OZ_E4M3_MAX, FLT_TRUE_MIN) : 0.0F;
 }
 
-float oz_fp8_channel_scale(float amax)
+OZ_GROUP_FN float oz_fp8_channel_scale(float amax)
 {
     return at_least(amax / OZ_E4M3_MAX, 1.0F / (448.0F * 512.0F));
 }
 
-float oz_fp8_block_scale(float amax)
+OZ_GROUP_FN float oz_fp8_block_scale(float amax)
 {
     return at_least(amax, 1e-4F) / OZ_E4M3_MAX;
 }
 
-float oz_fp8_group_scale(float amax)
+OZ_GROUP_FN float oz_fp8_group_scale(float amax)
 {
     return at_least(amax, 1e-10F) / OZ_E4M3_MAX;
 }
 
-void oz_fp8_multiply(const float *x, int64_t n, float scale, uint8_t *codes)
+OZ_GROUP_FN void oz_fp8_multiply(const float *x, int64_t n, float scale, uint8_t *codes)
 {
     float inverse = 1.0F / scale;
     if (scale > 0 && !isfinite(inverse)) {
@@ -68,7 +68,7 @@ void oz_fp8_multiply(const float *x, int64_t n, float scale, uint8_t *codes)
     }
 }
 
-void oz_fp8_divide(const float *x, int64_t n, float scale, uint8_t *codes)
+OZ_GROUP_FN void oz_fp8_divide(const float *x, int64_t n, float scale, uint8_t *codes)
 {
     for (int64_t i = 0; i < n; i++) {
         codes[i] = isfinite(x[i]) ? oz_f32_to_e4m3(x[i] / scale) : (uint8_t)OZ_E4M3_NAN;
@@ -77,27 +77,32 @@ void oz_fp8_divide(const float *x, int64_t n, float scale, uint8_t *codes)
 
 /* ---- INT8 ---- */
 
-float oz_int8_encode(const float *x, int64_t n, int8_t *codes)
+OZ_GROUP_FN int8_t oz_int8_code(float x, float amax)
+{
+    float scale = amax / 127.0F;
+    float inverse = amax == 0 ? 0.0F : 127.0F / amax;
+    float y = isfinite(inverse) ? x * inverse : scale == 0 ? 0.0F : x / scale;
+    return oz_f32_to_s8(y);
+}
+
+OZ_GROUP_FN float oz_int8_encode(const float *x, int64_t n, int8_t *codes)
 {
     bool bad = false;
     float amax = oz_group_amax(x, n, &bad);
-    float scale = amax / 127.0F;
-    float inverse = amax == 0 ? 0.0F : 127.0F / amax;
     for (int64_t i = 0; i < n; i++) {
-        float y = isfinite(inverse) ? x[i] * inverse : scale == 0 ? 0.0F : x[i] / scale;
-        codes[i] = oz_f32_to_s8(y);
+        codes[i] = oz_int8_code(x[i], amax);
     }
-    return bad ? NAN : scale;
+    return bad ? NAN : amax / 127.0F;
 }
 
 /* Rounded to bf16; what is finite stays so. */
-static float bf16(float x)
+OZ_INLINE float bf16(float x)
 {
     float y = oz_bf16_to_f32(oz_f32_to_bf16(x));
     return isinf(y) ? copysignf(oz_bf16_to_f32(0x7F7F), x) : y;
 }
 
-float oz_int8_bf16_encode(const float *x, int64_t n, int8_t *codes)
+OZ_GROUP_FN float oz_int8_bf16_encode(const float *x, int64_t n, int8_t *codes)
 {
     bool bad = false;
     float amax = bf16(oz_group_amax(x, n, &bad));
@@ -110,7 +115,7 @@ float oz_int8_bf16_encode(const float *x, int64_t n, int8_t *codes)
 
 /* ---- MX ---- */
 
-bool oz_mx_rule_known(enum oz_dtype element, enum oz_exponent_rule rule)
+OZ_GROUP_FN bool oz_mx_rule_known(enum oz_dtype element, enum oz_exponent_rule rule)
 {
     switch (rule) {
     case OZ_EXPONENT_DEFAULT:
@@ -123,7 +128,7 @@ bool oz_mx_rule_known(enum oz_dtype element, enum oz_exponent_rule rule)
 }
 
 /* The smallest 23-bit mantissa that rounds up to the next power of two; 2^23 for never. */
-static uint32_t round_up_from(bool e4m3, enum oz_exponent_rule rule)
+OZ_INLINE uint32_t round_up_from(bool e4m3, enum oz_exponent_rule rule)
 {
     switch (rule) {
     case OZ_EXPONENT_CEIL: return e4m3 ? 0x600001U : 0x400001U;
@@ -135,7 +140,7 @@ static uint32_t round_up_from(bool e4m3, enum oz_exponent_rule rule)
     return 0x800000U;
 }
 
-uint8_t oz_mx_scale(enum oz_dtype element, enum oz_exponent_rule rule, float amax)
+OZ_GROUP_FN uint8_t oz_mx_scale(enum oz_dtype element, enum oz_exponent_rule rule, float amax)
 {
     assert(oz_mx_rule_known(element, rule));
     bool e4m3 = element == OZ_DTYPE_F8_E4M3;
@@ -149,7 +154,7 @@ uint8_t oz_mx_scale(enum oz_dtype element, enum oz_exponent_rule rule, float ama
     return (uint8_t)(code < 0 ? 0 : code);
 }
 
-void oz_mxfp8_elements(const float *x, int64_t n, uint8_t scale, uint8_t *codes)
+OZ_GROUP_FN void oz_mxfp8_elements(const float *x, int64_t n, uint8_t scale, uint8_t *codes)
 {
     float inverse = oz_e8m0_inverse(scale);
     for (int64_t i = 0; i < n; i++) {
@@ -157,7 +162,7 @@ void oz_mxfp8_elements(const float *x, int64_t n, uint8_t scale, uint8_t *codes)
     }
 }
 
-void oz_mxfp4_elements(const float *x, int64_t n, uint8_t scale, uint8_t *codes)
+OZ_GROUP_FN void oz_mxfp4_elements(const float *x, int64_t n, uint8_t scale, uint8_t *codes)
 {
     float inverse = oz_e8m0_inverse(scale);
     for (int64_t i = 0; i < n; i++) {
@@ -165,7 +170,8 @@ void oz_mxfp4_elements(const float *x, int64_t n, uint8_t scale, uint8_t *codes)
     }
 }
 
-uint8_t oz_mxfp8_encode(const float *x, int64_t n, enum oz_exponent_rule rule, uint8_t *codes)
+OZ_GROUP_FN uint8_t oz_mxfp8_encode(const float *x, int64_t n, enum oz_exponent_rule rule,
+                                    uint8_t *codes)
 {
     bool bad = false;
     uint8_t scale = oz_mx_scale(OZ_DTYPE_F8_E4M3, rule, oz_group_amax(x, n, &bad));
@@ -173,7 +179,8 @@ uint8_t oz_mxfp8_encode(const float *x, int64_t n, enum oz_exponent_rule rule, u
     return scale;
 }
 
-uint8_t oz_mxfp4_encode(const float *x, int64_t n, enum oz_exponent_rule rule, uint8_t *codes)
+OZ_GROUP_FN uint8_t oz_mxfp4_encode(const float *x, int64_t n, enum oz_exponent_rule rule,
+                                    uint8_t *codes)
 {
     bool bad = false;
     uint8_t scale = oz_mx_scale(OZ_DTYPE_F4, rule, oz_group_amax(x, n, &bad));
@@ -183,13 +190,13 @@ uint8_t oz_mxfp4_encode(const float *x, int64_t n, enum oz_exponent_rule rule, u
 
 /* ---- dual scale ---- */
 
-float oz_dual_scale(float amax)
+OZ_GROUP_FN float oz_dual_scale(float amax)
 {
     return amax > 0 ? at_least(amax / OZ_E2M1_MAX, FLT_TRUE_MIN) : 1.0F;
 }
 
 /* e8m0 code of 2^ceil(log2 t), t >= 0. */
-static uint8_t ceil_power(float t)
+OZ_INLINE uint8_t ceil_power(float t)
 {
     uint32_t u = oz_f32_bits(t);
     if (u <= 0x400000U) { /* 2^-127, an f32 denormal */
@@ -199,12 +206,12 @@ static uint8_t ceil_power(float t)
     return (uint8_t)(code > 254 ? 254 : code);
 }
 
-uint8_t oz_dual_group_scale(float amax, float dual)
+OZ_GROUP_FN uint8_t oz_dual_group_scale(float amax, float dual)
 {
     return ceil_power(amax / OZ_E2M1_MAX / dual);
 }
 
-uint8_t oz_dual_encode(const float *x, int64_t n, float dual, uint8_t *codes)
+OZ_GROUP_FN uint8_t oz_dual_encode(const float *x, int64_t n, float dual, uint8_t *codes)
 {
     bool bad = false;
     uint8_t scale = oz_dual_group_scale(oz_group_amax(x, n, &bad), dual);
@@ -217,12 +224,12 @@ uint8_t oz_dual_encode(const float *x, int64_t n, float dual, uint8_t *codes)
 
 /* ---- NVFP4 ---- */
 
-float oz_nvfp4_global(float amax)
+OZ_GROUP_FN float oz_nvfp4_global(float amax)
 {
     return OZ_E2M1_MAX * OZ_E4M3_MAX / at_least(amax, 1e-8F);
 }
 
-float oz_nvfp4_global_of(float scale2)
+OZ_GROUP_FN float oz_nvfp4_global_of(float scale2)
 {
     /* Both quotients are off by half a step at most: a factor of this scale lies within two steps of
      * 1 / scale2. */
@@ -242,7 +249,7 @@ float oz_nvfp4_global_of(float scale2)
     return 0;
 }
 
-uint8_t oz_nvfp4_encode(const float *x, int64_t n, float g, uint8_t *codes)
+OZ_GROUP_FN uint8_t oz_nvfp4_encode(const float *x, int64_t n, float g, uint8_t *codes)
 {
     bool bad = false;
     uint8_t scale = oz_f32_to_e4m3(g * (oz_group_amax(x, n, &bad) / OZ_E2M1_MAX));

@@ -89,6 +89,12 @@ struct oz_act oz_exec_act(struct oz_exec *x, int64_t rows, int64_t cols)
     return oz_act_f32(oz_exec_push(x, (size_t)rows * (size_t)cols * sizeof(float)), rows, cols);
 }
 
+struct oz_act oz_exec_act_half(struct oz_exec *x, int64_t rows, int64_t cols)
+{
+    const struct oz_act_spec spec = {.dtype = x->dev->half_rows ? OZ_DTYPE_BF16 : OZ_DTYPE_F32};
+    return oz_exec_act_as(x, rows, cols, &spec);
+}
+
 struct oz_act oz_exec_act_as(struct oz_exec *x, int64_t rows, int64_t cols,
                              const struct oz_act_spec *spec)
 {

@@ -69,6 +69,8 @@ void oz_exec_fail(struct oz_exec *x, enum oz_status status, const char *format, 
 /* Memory of the step arena, until the mark is reset. */
 void *oz_exec_push(struct oz_exec *x, size_t bytes);
 struct oz_act oz_exec_act(struct oz_exec *x, int64_t rows, int64_t cols); /* f32, packed */
+/* Rows that the next operator rounds to bf16 where the device computes in it: bf16 there, else f32. */
+struct oz_act oz_exec_act_half(struct oz_exec *x, int64_t rows, int64_t cols);
 struct oz_act oz_exec_act_as(struct oz_exec *x, int64_t rows, int64_t cols,
                              const struct oz_act_spec *spec);
 

@@ -124,16 +124,26 @@ DISPATCH(oz_op_sched_step, OZ_OP_SCHED_STEP, sched_step, struct oz_sched_step_ar
          oz_check_sched_step, a->x)
 DISPATCH(oz_op_sample, OZ_OP_SAMPLE, sample, struct oz_sample_args, oz_check_sample, NULL)
 
-struct oz_act_spec oz_linear_wants(const struct oz_exec *x, const struct oz_linear *w, int32_t mode)
+static struct oz_act_spec wants(const struct oz_exec *x, const struct oz_param *w,
+                                enum oz_param_use use, int32_t mode)
 {
     struct oz_plan_answer answer = {.wants = oz_act_spec_f32()};
-    const struct oz_plan_request request = {.use = OZ_USE_LINEAR,
-                                            .mode = oz_param_mode(&w->w, mode)};
-    if (w->w.weight.codec != NULL &&
-        x->dev->ops->plan_param(x->dev, &w->w, &request, &answer, NULL) != OZ_OK) {
+    const struct oz_plan_request request = {.use = use, .mode = oz_param_mode(w, mode)};
+    if (w->weight.codec != NULL &&
+        x->dev->ops->plan_param(x->dev, w, &request, &answer, NULL) != OZ_OK) {
         return oz_act_spec_f32();
     }
     return answer.wants;
+}
+
+struct oz_act_spec oz_linear_wants(const struct oz_exec *x, const struct oz_linear *w, int32_t mode)
+{
+    return wants(x, &w->w, OZ_USE_LINEAR, mode);
+}
+
+struct oz_act_spec oz_conv_wants(const struct oz_exec *x, const struct oz_param *w)
+{
+    return wants(x, w, OZ_USE_CONV, 0);
 }
 
 struct oz_act oz_exec_convert(struct oz_exec *x, const struct oz_act *a,

@@ -32,5 +32,7 @@ const char *oz_op_name(enum oz_op op);
 /* What a linear wants of its input in a mode (a weight without a second mode has one); f32 when the device has no plan for it yet. */
 struct oz_act_spec oz_linear_wants(const struct oz_exec *x, const struct oz_linear *w,
                                    int32_t mode);
+/* The same of a convolution, which rounds rows to that format anyway. */
+struct oz_act_spec oz_conv_wants(const struct oz_exec *x, const struct oz_param *w);
 
 #endif

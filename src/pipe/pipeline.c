@@ -11,6 +11,8 @@
 #include "pipe/task.h"
 #include "text/template.h"
 
+#define CARD_BAND_BYTES \
+    (INT64_C(256) << 20) /* of the VAE's maps between a norm and its convolution */
 #define MAX_CONFIG_BYTES (1U << 20)
 
 static const struct {
@@ -439,6 +441,9 @@ enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_device *dev, si
     struct oz_arena measure;
     OZ_TRY(oz_pipeline_check(p, err));
     p->dev = dev;
+    if (!dev->host_memory) { /* a card wants large pieces of work, and no cache has to hold them */
+        p->vae.band_bytes = CARD_BAND_BYTES;
+    }
     oz_arena_init_measure(&measure, "model");
     OZ_TRY(load_all(p, &measure, NULL, NULL, err));
     *model_bytes = measure.used_bytes;

@@ -8,6 +8,7 @@
 #include "dev/device.h"
 #include "dev/linear_backend.h"
 #include "dev/ops.h"
+#include "scratch.h"
 
 static struct oz_error err;
 
@@ -39,7 +40,7 @@ static void fails(const char *name, uint32_t flags, enum oz_status status, const
 static void wrong_names(void **state)
 {
     fails("cpi", 0, OZ_ERR_ARG, "did you mean \"cpu\"?");
-    fails("tpu9000", 0, OZ_ERR_ARG, "Devices of this build: cpu, auto.");
+    fails("tpu9000", 0, OZ_ERR_ARG, "Devices of this build: cuda, cpu, auto.");
     fails("", 0, OZ_ERR_ARG, "Devices of this build");
     fails("cpu:", 0, OZ_ERR_ARG, "a number from 0");
     fails("cpu:x", 0, OZ_ERR_ARG, "a number from 0");
@@ -102,6 +103,25 @@ static void linear_ref(void **state)
                          OZ_ERR_ARG);
         assert_non_null(strstr(err.message, "the linear backend is \"ref\""));
     }
+}
+
+/* A plug-in that is not there, and files that are none; where there is none, auto is the processor. */
+static void plugins(void **state)
+{
+    struct oz_device *dev;
+    assert_int_equal(setenv("OUNCE_PLUGINS", "/nonexistent", 1), 0);
+    fails("cuda", 0, OZ_ERR_DEVICE, "/nonexistent/libounce-cuda.so is not installed");
+    fails("cuda:1", OZ_DEVICE_PLAN_ONLY, OZ_ERR_DEVICE, "use --device cpu");
+    fails("cuda:", 0, OZ_ERR_ARG, "a number from 0");
+    assert_int_equal(oz_device_open(&dev, "auto", 0, NULL, &err), OZ_OK);
+    assert_string_equal(dev->name, "cpu");
+    oz_device_close(&dev);
+    assert_int_equal(oz_device_open(&dev, "auto", OZ_DEVICE_PLAN_ONLY, NULL, NULL), OZ_OK);
+    oz_device_close(&dev);
+    scratch_text("libounce-cuda.so", "no library");
+    assert_int_equal(setenv("OUNCE_PLUGINS", scratch_path("."), 1), 0);
+    fails("cuda", 0, OZ_ERR_DEVICE, "does not open");
+    assert_int_equal(unsetenv("OUNCE_PLUGINS"), 0);
 }
 
 static void memory(void **state)
@@ -252,9 +272,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),           cmocka_unit_test(wrong_names),
         cmocka_unit_test(linear_backends), cmocka_unit_test(linear_ref),
-        cmocka_unit_test(memory),          cmocka_unit_test(transfers),
+        cmocka_unit_test(plugins), cmocka_unit_test(memory),          cmocka_unit_test(transfers),
         cmocka_unit_test(plan_only),       cmocka_unit_test(plan_param),
         cmocka_unit_test(act_support),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

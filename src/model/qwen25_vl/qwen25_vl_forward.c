@@ -96,7 +96,7 @@ static void attention(struct oz_exec *x, const struct oz_qwen25_vl *m,
     x->label = l->attn_label;
     struct oz_act q = oz_exec_act(x, b->rows, (int64_t)c->heads * c->head_dim);
     struct oz_act k = oz_exec_act(x, b->rows, (int64_t)c->kv_heads * c->head_dim);
-    struct oz_act v = oz_exec_act(x, b->rows, (int64_t)c->kv_heads * c->head_dim);
+    struct oz_act v = oz_exec_act_half(x, b->rows, (int64_t)c->kv_heads * c->head_dim);
 
     project(x, m, b, l, h, (struct oz_act *const[3]){&q, &k, &v});
     rotate(x, m, b, c->heads, &q);

@@ -100,7 +100,8 @@ static void norm_conv(struct oz_exec *x, const struct oz_qwen_vae *m, const stru
     const size_t mark = oz_exec_mark(x);
     const int32_t step = band_rows(m, g, in->cols);
     const int32_t most = g.height - step > 2 ? step + 2 : g.height; /* with its halo */
-    struct oz_act band = oz_exec_act(x, (int64_t)g.frames * most * g.width, in->cols);
+    const struct oz_act_spec wants = oz_conv_wants(x, &c->w);
+    struct oz_act band = oz_exec_act_as(x, (int64_t)g.frames * most * g.width, in->cols, &wants);
     for (int32_t y0 = 0; y0 < g.height; y0 += step) {
         const int32_t y1 = g.height - y0 < step ? g.height : y0 + step;
         const struct halo h = halo_of(y0, y1, g.height, 1);
@@ -237,7 +238,9 @@ static void upsample(struct oz_exec *x, const struct oz_qwen_vae *m,
     const int32_t step = band_rows(m, big, in->cols);
     const int32_t most =
         g.height - step / 2 > 2 ? step / 2 + 2 : g.height; /* source rows, with halo */
-    struct oz_act wide = oz_exec_act(x, (int64_t)g.frames * 2 * most * big.width, in->cols);
+    const struct oz_act_spec wants = oz_conv_wants(x, &c->w);
+    struct oz_act wide =
+        oz_exec_act_as(x, (int64_t)g.frames * 2 * most * big.width, in->cols, &wants);
     x->label = c->name;
     for (int32_t y0 = 0; y0 < big.height; y0 += step) {
         const int32_t y1 = big.height - y0 < step ? big.height : y0 + step;

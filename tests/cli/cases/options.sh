@@ -53,7 +53,9 @@ number --max-batch 'from 1 to 64' 0 65 -1
 number --seed 'from 0 to 18446744073709551615' -1 18446744073709551616 1.5 ''
 number --true-cfg-scale 'from 0 to 1000' -0.1 1000.1 nan inf 4,5 0x4 '' 1e400 four 4.0x
 expect 'precision' 2 '' "*--precision must be one of bf16, f32, not 'fp8'." generate -p x --precision fp8
-expect 'device' 2 '' "*--device must be cpu, not 'cuda'." generate -p x --device cuda
+expect 'device' 2 '' '*No device is named "cud"; did you mean "cuda"? Devices of this build: cuda, cpu, auto.' generate -p x --device cud
+expect 'number of a device' 2 '' '*a number from 0 is expected*' generate -p x --device cuda:x
+OUNCE_PLUGINS=/nonexistent expect 'no plug-in' 9 '' '*/nonexistent/libounce-cuda.so is not installed*--device cpu.' generate -p x --device cuda
 
 expect 'no prompt' 2 '' 'ounce: There is no prompt.*--prompt or --prompts-file*ounce generate --prompt "red apple"' generate
 expect 'the prompt as a model' 2 '' '*ounce generate --prompt "green pear"' generate 'green pear'
