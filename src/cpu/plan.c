@@ -19,8 +19,6 @@ static const struct oz_param_plan reference[] = {
     [OZ_USE_VECTOR] = {.kernel = &oz_kernel_norm_mod__scalar},
 };
 
-static const struct oz_param_plan by_planes = {.kernel = &oz_kernel_time_embed__scalar};
-
 /* Plans of packing kernels, by the kernel's place in its list. */
 #define PACKED(obj)                                                                      \
     {.kernel = &obj, .stored = OZ_DTYPE_F32}, {.kernel = &obj, .stored = OZ_DTYPE_BF16}, \
@@ -204,9 +202,7 @@ static const char *decline_all(const struct oz_param *param, const struct oz_pla
                    ? "its smoothing vector or static scale belongs to no activation mode"
                    : NULL;
     }
-    bool quantizes = param->acts[request->mode].dtype != OZ_DTYPE_F32;
-    if ((request->use != OZ_USE_LINEAR && request->use != OZ_USE_EXPERTS) ||
-        (request->by_planes && quantizes)) {
+    if (request->use != OZ_USE_LINEAR && request->use != OZ_USE_EXPERTS) {
         return "this operator takes plain rows only";
     }
     return oz_stage_reject(&param->acts[request->mode]);
@@ -279,9 +275,7 @@ enum oz_status oz_cpu_plan_param(struct oz_device *dev, const struct oz_param *p
     }
     OZ_TRY(check_supported(dev, param, request, name, err));
     const struct oz_param_plan *plan = NULL;
-    if (request->by_planes) {
-        plan = &by_planes;
-    } else if (request->use == OZ_USE_LINEAR || request->use == OZ_USE_CONV) {
+    if (request->use == OZ_USE_LINEAR || request->use == OZ_USE_CONV) {
         plan = choose(dev, param, request);
     }
     if (plan == NULL) {

@@ -496,8 +496,6 @@ struct oz_plan_request {
      * and what is wanted may differ. It keeps the plan of mode 0, which says how it is packed to the
      * kernels of the others, too. */
     int32_t mode;
-    /* time_embed will read it, which takes planes and plain rows: it is not to be packed for linear. */
-    bool by_planes;
     /* When given, gets each better kernel that declined, and why. */
     void (*report)(void *ctx, const char *kernel, const char *reason);
     void *report_ctx;

@@ -271,7 +271,6 @@ static enum oz_status ask_mode(const struct oz_load_args *a, const struct oz_loa
                 oz_log_wants(OZ_LOG_DEBUG, "dispatch");
     const struct oz_plan_request request = {.use = item->use,
                                             .mode = mode,
-                                            .by_planes = layer->by_planes,
                                             .report = tell ? log_declined : NULL,
                                             .report_ctx = (void *)(uintptr_t)layer};
     shape.weight = item->weight;

@@ -360,24 +360,6 @@ static enum oz_status decide(struct oz_assign_work *w)
     return oz_assign_end_notes(w);
 }
 
-/* Whatever was chosen: operators that are no linears do not quantize their rows. */
-static void take_plain_rows(struct oz_assign_work *w)
-{
-    bool any = false;
-    for (int32_t i = 0; i < w->in->table->count; i++) {
-        struct oz_scheme *s = &w->out->choices[i].scheme;
-        bool quantizes = s->codec != NULL && (s->acts[0] != OZ_ACT_NONE || s->mode_count > 1);
-        if (w->in->table->rows[i].by_planes && quantizes) {
-            s->acts[0] = OZ_ACT_NONE;
-            s->mode_count = 1;
-            any = true;
-        }
-    }
-    if (any) {
-        oz_assign_note(w, "time embedder", "is weight-only: its operator takes plain rows");
-    }
-}
-
 enum oz_status oz_assign(struct oz_assignment *out, const struct oz_assign_input *in,
                          struct oz_arena *arena, struct oz_error *err)
 {
@@ -386,9 +368,6 @@ enum oz_status oz_assign(struct oz_assignment *out, const struct oz_assign_input
     enum oz_status status = begin(&w);
     if (status == OZ_OK && in->request != NULL && !in->request->leave) {
         status = decide(&w);
-    }
-    if (status == OZ_OK) {
-        take_plain_rows(&w);
     }
     oz_rules_deinit(&w.ignore);
     oz_rules_deinit(&w.targets);

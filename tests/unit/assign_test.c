@@ -304,33 +304,6 @@ static void devices(void **state)
 
 /* ---- errors ---- */
 
-/* An operator that is no linear reads the layer: its rows are never quantized, whoever asks. */
-static void layers_that_no_linear_reads(void **state)
-{
-    struct oz_layer_table t;
-    struct oz_scheme stored[2];
-    assert_int_equal(oz_layer_table_init(&t, &tables, "transformer", 2, 0), OZ_OK);
-    add(&t, OZ_LAYER_LINEAR, OZ_ROLE_OTHER, 0, NULL, 0, "time.weight");
-    add(&t, OZ_LAYER_LINEAR, OZ_ROLE_OTHER, 0, NULL, 0, "out.weight");
-    t.rows[0].by_planes = true;
-    assert_int_equal(oz_layer_table_finish(&t, &err), OZ_OK);
-    assert_int_equal(assign(&t, "int8", &cpu), OZ_OK);
-    is("time.weight", "method, int8, none, int8");
-    is("out.weight", "method, int8, int8_per_token, int8");
-    assert_int_equal(a.note_count, 1);
-    assert_string_equal(a.notes[0].why, "is weight-only: its operator takes plain rows");
-    assert_int_equal(assign(&t, "bitsandbytes", &cpu), OZ_OK);
-    assert_int_equal(a.note_count, 0);
-    /* And so where a checkpoint holds them quantized, and nothing is asked for. */
-    assert_int_equal(assign(&t, "int8", &cpu), OZ_OK);
-    stored[0] = stored[1] = a.choices[1].scheme;
-    const struct oz_assign_input in = {.table = &t, .stored = stored, .acts = cpu.acts};
-    oz_arena_reset(&arena, 0);
-    assert_int_equal(oz_assign(&a, &in, &arena, &err), OZ_OK);
-    is("time.weight", "checkpoint, int8, none, the file");
-    is("out.weight", "checkpoint, int8, int8_per_token, the file");
-}
-
 static void errors(void **state)
 {
     static const struct {
@@ -647,7 +620,6 @@ int main(void)
         cmocka_unit_test(rules_and_sources),
         cmocka_unit_test(settings_of_schemes),
         cmocka_unit_test(devices),
-        cmocka_unit_test(layers_that_no_linear_reads),
         cmocka_unit_test(errors),
         cmocka_unit_test(unmatched_patterns_may_be_allowed),
         cmocka_unit_test(b24_wrapper_suffix),

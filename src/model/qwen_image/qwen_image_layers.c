@@ -10,7 +10,6 @@ struct builder {
     struct oz_layer_table *t;
     int32_t block_number;
     int32_t head_dim; /* rows of a head, which cuts keep whole */
-    bool by_planes;   /* struct oz_layer */
 };
 
 /* "<module>.weight" [n, k] and "<module>.bias" [n]. */
@@ -27,12 +26,10 @@ static void linear(const struct builder *b, struct oz_linear *l, enum oz_role ro
                            .fused = fused,
                            .fused_index = fused_index,
                            .block_number = b->block_number,
-                           .by_planes = b->by_planes,
                            .bind = &l->w};
     oz_layer_add(b->t, &row, "%s.weight", module);
     row.kind = OZ_LAYER_VECTOR;
     row.rank = 1;
-    row.by_planes = false;
     row.cut = cut == OZ_CUT_COLS ? OZ_CUT_NONE : cut;
     row.bind = &l->b;
     oz_layer_add(b->t, &row, "%s.bias", module);
@@ -107,10 +104,9 @@ enum oz_status oz_qwen_image_build(struct oz_qwen_image *m, const struct oz_qwen
     linear(&top, &m->img_in, OZ_ROLE_EMBEDDER, d, c->in_channels, OZ_CUT_NONE, NULL, 0, "img_in");
     norm(&top, &m->txt_norm, c->text_dim, "txt_norm");
     linear(&top, &m->txt_in, OZ_ROLE_EMBEDDER, d, c->text_dim, OZ_CUT_NONE, NULL, 0, "txt_in");
-    struct builder time = {.t = t, .by_planes = true};
-    linear(&time, &m->time_1, OZ_ROLE_EMBEDDER, d, OZ_QWEN_IMAGE_TIME_DIM, OZ_CUT_NONE, NULL, 0,
+    linear(&top, &m->time_1, OZ_ROLE_EMBEDDER, d, OZ_QWEN_IMAGE_TIME_DIM, OZ_CUT_NONE, NULL, 0,
            "time_text_embed.timestep_embedder.linear_1");
-    linear(&time, &m->time_2, OZ_ROLE_EMBEDDER, d, d, OZ_CUT_NONE, NULL, 0,
+    linear(&top, &m->time_2, OZ_ROLE_EMBEDDER, d, d, OZ_CUT_NONE, NULL, 0,
            "time_text_embed.timestep_embedder.linear_2");
     for (int32_t i = 0; i < c->layers; i++) {
         struct oz_qwen_image_block *block = &m->blocks[i];

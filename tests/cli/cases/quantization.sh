@@ -25,15 +25,6 @@ expect 'ignored layers alone' 2 '' '*nothing is to be quantized*' generate $smal
 expect 'a keep-list' 2 '' "*--keep must be one of none, standard, conservative, not 'all'.*" generate -p x --keep all
 expect 'none is no request' 0 'x.png' '' generate $small --quiet -p x -q none -o x.png
 
-# Without a keep-list each linear layer is quantized, those of the time embedder too.
-for method in fp8 fp8_per_channel fp8_per_block int8 mxfp8 mxfp4 nvfp4 bitsandbytes; do
-    expect "every layer, $method" 0 'x.png' '*Quantized 90 layers*' generate $small --verbose -p x -q $method --keep none -o x.png
-done
-expect 'every layer, mxfp4_dualscale' 0 'x.png' '*Quantized 20 layers*' \
-    generate $small --verbose -p x -q mxfp4_dualscale --keep none -o x.png
-expect 'the plan says what rows it takes' 0 '*time embedder: is weight-only: its operator takes plain rows*linear_1.weight *int8 *activations none*' '' \
-    plan -q int8 --keep none
-
 # Single members of a config, in both spellings.
 expect 'a dotted key' 2 '' '*mxfp8 weights take no mxfp4 activations*' generate $small -p x -q mxfp8 \
     --quantization-config.linear.activation mxfp4

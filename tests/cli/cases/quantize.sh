@@ -14,7 +14,6 @@ done
 expect 'with a summary, in shards' 0 'm' 'written in *' quantize --output m --quantization mxfp4 --keep none --max-shard-bytes 4000000 --threads 2
 ok 'an index' grep -q '"transformer_blocks.0.attn.to_q.weight_packed": "diffusion_pytorch_model-0000' m/transformer/diffusion_pytorch_model.safetensors.index.json
 ok 'the text encoder is copied' cmp m/text_encoder/model.safetensors "$OUNCE_MODELS/emoji/text_encoder/model.safetensors"
-expect 'without a keep-list it draws, too' 0 'k.png' '' generate m $small --quiet -p x -o k.png
 expect 'it is a model already' 2 '' 'ounce: m holds a model already.*--overwrite).' quantize -o m -q int8
 expect 'replaced' 0 'm' '' quantize -o m -q int8 --overwrite --quiet --ignored-layers img_mlp,txt_mlp
 ok 'what was there is gone' test ! -e m/transformer/diffusion_pytorch_model.safetensors.index.json
