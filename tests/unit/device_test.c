@@ -272,9 +272,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),           cmocka_unit_test(wrong_names),
         cmocka_unit_test(linear_backends), cmocka_unit_test(linear_ref),
-        cmocka_unit_test(plugins), cmocka_unit_test(memory),          cmocka_unit_test(transfers),
-        cmocka_unit_test(plan_only),       cmocka_unit_test(plan_param),
-        cmocka_unit_test(act_support),
+        cmocka_unit_test(plugins),         cmocka_unit_test(memory),
+        cmocka_unit_test(transfers),       cmocka_unit_test(plan_only),
+        cmocka_unit_test(plan_param),      cmocka_unit_test(act_support),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }
