@@ -91,8 +91,8 @@ static enum oz_status fail_unknown(const char *name, struct oz_error *err)
     oz_buf_puts(&list, "auto");
     const char *near = oz_names_nearest(name, names, BACKEND_COUNT + 1);
     enum oz_status status =
-        OZ_FAIL(err, OZ_ERR_ARG, "No device is named \"%s\"%s%s%s Devices of this build: %s.",
-                name, near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
+        OZ_FAIL(err, OZ_ERR_ARG, "No device is named \"%s\"%s%s%s Devices of this build: %s.", name,
+                near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
                 near != NULL ? "\"?" : ".", oz_buf_text(&list));
     oz_buf_deinit(&list);
     return status;
