@@ -130,12 +130,8 @@ struct oz_ref_coder {
     void (*narrow)(const float *x, int64_t n, uint16_t *bf16);
 };
 
-#if defined(OZ_HAVE_AVX2)
-extern const struct oz_ref_coder oz_coder__avx2;
-#endif
-#if defined(OZ_HAVE_AVX512)
-extern const struct oz_ref_coder oz_coder__avx512;
-#endif
+/* Of tiers that the compiler knows; elsewhere there are none. */
+extern const struct oz_ref_coder oz_coder__avx2, oz_coder__avx512;
 
 /* act_quant, its rows by `coder` (may be NULL). */
 OZ_MUST_USE enum oz_status oz_ref_act_quant(const struct oz_op_ctx *ctx,

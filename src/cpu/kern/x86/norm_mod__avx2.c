@@ -1,8 +1,6 @@
 /* norm_mod in vectors of 8 lanes; see norm_mod_vec.h. */
 #include "cpu/kern/x86/vec_avx2.h"
 
-#define OZ_CODER_HERE oz_coder__avx2
-
 #include "cpu/kern/x86/norm_mod_vec.h"
 
 const struct oz_cpu_kernel oz_kernel_norm_mod__avx2 = {.name = "oz_norm_mod_f32__avx2",

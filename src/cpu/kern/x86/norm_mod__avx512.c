@@ -1,8 +1,6 @@
 /* norm_mod in vectors of 16 lanes; see norm_mod_vec.h. */
 #include "cpu/kern/x86/vec_avx512.h"
 
-#define OZ_CODER_HERE oz_coder__avx512
-
 #include "cpu/kern/x86/norm_mod_vec.h"
 
 const struct oz_cpu_kernel oz_kernel_norm_mod__avx512 = {

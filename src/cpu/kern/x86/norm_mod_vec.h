@@ -18,6 +18,12 @@
 #define NORM_BATCH 8   /* rows that are taken together when they are short: */
 #define NORM_NEAR 2048 /* elements of them, to stay in the nearest cache with the vectors */
 
+#if OZ_VL == 16
+#define NORM_CODER oz_coder__avx512
+#else
+#define NORM_CODER oz_coder__avx2
+#endif
+
 struct norm_job {
     const struct oz_norm_mod_args *a;
     const float *weight, *bias; /* [cols] or NULL */
@@ -197,7 +203,7 @@ static void norm_mod_batch(const struct norm_job *job, int64_t begin, int64_t co
                                .line = lines[i]};
         OZ_EACH_STEP(a->x->cols, norm_result_step(job, &row, out, r, col, left, whole));
         if (room != NULL) {
-            oz_ref_finish_row(&OZ_CODER_HERE, a->out, r, room);
+            oz_ref_finish_row(&NORM_CODER, a->out, r, room);
         }
     }
 }
