@@ -49,8 +49,16 @@ static void *aligned(size_t bytes)
 
 /* ---- set-up ---- */
 
+static bool idle; /* kern_setup_panels found nothing to emulate */
+
+bool kern_idle(void)
+{
+    return idle;
+}
+
 int kern_setup(void **state)
 {
+    idle = false;
     const char *text = getenv("OUNCE_SEED");
     (void)state;
     state_of_random = text != NULL ? strtoull(text, NULL, 0) : 20240607;
@@ -191,6 +199,7 @@ int kern_setup_panels(void **state)
         }
     }
     panel_plans[count].kernel = NULL;
+    idle = count == 0;
     return status;
 }
 

@@ -31,8 +31,14 @@ int kern_teardown(void **state);
 void kern_forget(void);
 #define KERN_TEST(fn) cmocka_unit_test_setup_teardown(fn, kern_setup, kern_teardown)
 /* The same with the emulated kernels of panels (cpu/qgemm.h) of a tier before all others, which kern_pack
- * and kern_wants then plan for; where kern_each would emulate, else as without. */
+ * and kern_wants then plan for. Such a test begins with KERN_SKIP_IDLE: where nothing is emulated it would
+ * be what KERN_TEST has run already. */
 int kern_setup_panels(void **state);
+bool kern_idle(void);
+#define KERN_SKIP_IDLE() \
+    if (kern_idle()) {   \
+        skip();          \
+    }
 #define KERN_TEST_PANELS(fn, tier)                                                                 \
     {                                                                                              \
 #fn ", " tier " emulated", fn, kern_setup_panels, kern_teardown, (void *)(uintptr_t)(tier) \

@@ -193,6 +193,7 @@ static void smoothing(void **state)
 
 static void linear_is_the_sum(void **state)
 {
+    KERN_SKIP_IDLE()
     for (size_t i = 0; i < CODECS; i++) {
         for (int act = OZ_ACT_NONE; act < OZ_ACT_MODE_COUNT; act++) {
             check_linear(codecs[i], (enum oz_act_mode)act, 5, 37, 576, false, false);
@@ -303,6 +304,7 @@ static void wide_linear(void **state)
 /* s8 by s8: the integers exactly, then the scales, each rounded once. */
 static void int8_is_exact(void **state)
 {
+    KERN_SKIP_IDLE()
     static const int64_t depths[] = {1, 77, 1024, 1025, 5000};
     for (size_t d = 0; d < sizeof depths / sizeof *depths; d++) {
         int64_t k = depths[d];
@@ -411,6 +413,7 @@ static void check_rows(const struct oz_linear *w, const struct oz_act *x, const 
 
 static void rows_are_independent(void **state)
 {
+    KERN_SKIP_IDLE()
     static const int64_t counts[] = {1, 2, 3, 11, 12, 13, 64, 257};
     static const float static_scale = 0.02F;
     for (size_t i = 0; i < CODECS * OZ_ACT_MODE_COUNT; i++) {
@@ -477,6 +480,7 @@ static void check_blocks_of(const char *codec, enum oz_act_mode act, int64_t m)
 
 static void blocks_do_not_matter(void **state)
 {
+    KERN_SKIP_IDLE()
     for (int64_t m = 3; m < 200; m += 70) {
         check_blocks_of("int8_channel", OZ_ACT_INT8_TOKEN, m);
         check_blocks_of("fp8_block", OZ_ACT_FP8_GROUP, m);
