@@ -101,18 +101,13 @@ static enum oz_status print(const struct job *job, oz_write_fn write, void *ctx,
                             struct oz_error *err)
 {
     struct oz_buf b;
-    enum oz_status status = OZ_OK;
     oz_buf_init(&b, MAX_TEXT_BYTES);
     if (job->options.json) {
         oz_bench_table_json(&job->table, &job->head, job->against, &b);
     } else {
         oz_bench_table_text(&job->table, &job->head, job->against, &b);
     }
-    if (b.status != OZ_OK) {
-        status = OZ_FAIL(err, b.status, "The results are too large.");
-    } else if (write(ctx, b.data, b.bytes) != 0) {
-        status = OZ_FAIL(err, OZ_ERR_IO, "The results could not be written.");
-    }
+    enum oz_status status = oz_api_write(&b, "results", "are", write, ctx, err);
     oz_buf_deinit(&b);
     return status;
 }

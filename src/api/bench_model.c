@@ -153,8 +153,6 @@ static enum oz_status draw_many(struct oz_bench_model *m, struct oz_engine *engi
         requests != NULL && images != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, "the requests");
     for (int32_t i = 0; i < count && status == OZ_OK; i++) {
         request_fill(m, &requests[i], i);
-        requests[i].prompt =
-            m->options.request.prompt != NULL ? requests[i].prompt : prompts[i % PROMPTS];
     }
     if (status == OZ_OK) { /* one to warm up */
         status = oz_image_generate(engine, requests, 1, images, err);
@@ -266,7 +264,6 @@ static enum oz_status print(const struct oz_bench_model *m, oz_write_fn write, v
                             struct oz_error *err)
 {
     struct oz_buf b;
-    enum oz_status status = OZ_OK;
     oz_buf_init(&b, MAX_TEXT_BYTES);
     if (m->options.json) {
         oz_bench_model_json(m, &b);
@@ -274,11 +271,7 @@ static enum oz_status print(const struct oz_bench_model *m, oz_write_fn write, v
         oz_bench_model_print(m, &b);
         oz_api_replace_controls(&b);
     }
-    if (b.status != OZ_OK) {
-        status = OZ_FAIL(err, b.status, "The results are too large.");
-    } else if (write(ctx, b.data, b.bytes) != 0) {
-        status = OZ_FAIL(err, OZ_ERR_IO, "The results could not be written.");
-    }
+    enum oz_status status = oz_api_write(&b, "results", "are", write, ctx, err);
     oz_buf_deinit(&b);
     return status;
 }

@@ -99,8 +99,6 @@ enum oz_status oz_comparison_save(const struct oz_comparison *comparison, const 
 
 /* ---- all pictures on one ---- */
 
-#define SHEET_GAP 8
-
 static enum oz_status read_image(const char *path, struct oz_image **out, struct oz_error *err)
 {
     struct oz_png png = {0};
@@ -115,9 +113,9 @@ static enum oz_status read_image(const char *path, struct oz_image **out, struct
 }
 
 /* images: [pictures][1 + candidates] */
-static enum oz_status read_images(const struct oz_comparison *c, struct oz_image **images,
-                                  struct oz_error *err)
+static enum oz_status read_images(const void *ctx, struct oz_image **images, struct oz_error *err)
 {
+    const struct oz_comparison *c = ctx;
     for (int32_t j = 0; j < c->pictures; j++) {
         OZ_TRY(read_image(c->candidates[0].pictures[j].reference, images++, err));
         for (int32_t i = 0; i < c->count; i++) {
@@ -130,23 +128,6 @@ static enum oz_status read_images(const struct oz_comparison *c, struct oz_image
 enum oz_status oz_comparison_sheet(const struct oz_comparison *comparison, struct oz_image **out,
                                    struct oz_error *err)
 {
-    int32_t columns = comparison->count + 1;
-    int64_t count = (int64_t)columns * comparison->pictures;
-    *out = NULL;
-    if (count > INT32_MAX) {
-        return OZ_FAIL(err, OZ_ERR_ARG, "A sheet of %lld pictures is too large.", (long long)count);
-    }
-    struct oz_image **images = oz_alloc_zero((size_t)count, sizeof *images);
-    if (images == NULL) {
-        return OZ_FAIL_NOMEM(err, "a sheet of pictures");
-    }
-    enum oz_status status = read_images(comparison, images, err);
-    if (status == OZ_OK) {
-        status = oz_image_tile(out, images, (int32_t)count, columns, SHEET_GAP, err);
-    }
-    for (int64_t i = 0; i < count; i++) {
-        oz_image_destroy(&images[i]);
-    }
-    oz_free((void *)images);
-    return status;
+    return oz_api_sheet(out, comparison->pictures, comparison->count + 1, read_images, comparison,
+                        err);
 }

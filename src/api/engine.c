@@ -90,6 +90,17 @@ void oz_inspect_options_init(struct oz_inspect_options *options, size_t struct_s
     oz_api_fill(options, struct_size, &none, sizeof none);
 }
 
+enum oz_status oz_api_write(const struct oz_buf *b, const char *what, const char *is,
+                            oz_write_fn write, void *ctx, struct oz_error *err)
+{
+    if (b->status != OZ_OK) {
+        return OZ_FAIL(err, b->status, "The %s %s too large.", what, is);
+    }
+    return write(ctx, b->data, b->bytes) == 0
+               ? OZ_OK
+               : OZ_FAIL(err, OZ_ERR_IO, "The %s could not be written.", what);
+}
+
 /* ---- opening ---- */
 
 static enum oz_status check_options(const struct oz_engine_options *o, struct oz_error *err)

@@ -97,6 +97,21 @@ OZ_MUST_USE enum oz_status oz_api_check_header_limit(int64_t bytes, struct oz_er
 OZ_MUST_USE enum oz_status oz_api_check_loras(const char *const *loras, int32_t count,
                                               struct oz_error *err);
 
+/* What fills the pictures of a sheet, row by row: images that are the caller's to destroy, after failures
+ * too. */
+typedef enum oz_status (*oz_api_images_fn)(const void *ctx, struct oz_image **images,
+                                           struct oz_error *err);
+
+/* All of them on one, so many in a row. OZ_ERR_ARG: more than a sheet can hold. */
+OZ_MUST_USE enum oz_status oz_api_sheet(struct oz_image **out, int64_t rows, int32_t columns,
+                                        oz_api_images_fn read, const void *ctx,
+                                        struct oz_error *err);
+
+/* Hands a document over: "The <what> <is> too large." and "The <what> could not be written." are its
+ * failures ("results", "are"). */
+OZ_MUST_USE enum oz_status oz_api_write(const struct oz_buf *b, const char *what, const char *is,
+                                        oz_write_fn write, void *ctx, struct oz_error *err);
+
 /* An image of that size with metadata; takes `floats` (may be NULL: then white). On failure floats
  * stay the caller's. */
 OZ_MUST_USE enum oz_status oz_api_image_create(struct oz_image **out, int32_t width, int32_t height,

@@ -289,3 +289,28 @@ enum oz_status oz_image_generate(struct oz_engine *engine, const struct oz_image
     oz_free(tasks);
     return status;
 }
+
+#define SHEET_GAP 8
+
+enum oz_status oz_api_sheet(struct oz_image **out, int64_t rows, int32_t columns,
+                            oz_api_images_fn read, const void *ctx, struct oz_error *err)
+{
+    int64_t count = rows * columns;
+    *out = NULL;
+    if (count > INT32_MAX) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "A sheet of %lld pictures is too large.", (long long)count);
+    }
+    struct oz_image **images = oz_alloc_zero((size_t)count, sizeof *images);
+    if (images == NULL) {
+        return OZ_FAIL_NOMEM(err, "a sheet of pictures");
+    }
+    enum oz_status status = read(ctx, images, err);
+    if (status == OZ_OK) {
+        status = oz_image_tile(out, images, (int32_t)count, columns, SHEET_GAP, err);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        oz_image_destroy(&images[i]);
+    }
+    oz_free((void *)images);
+    return status;
+}

@@ -16,7 +16,6 @@
 
 #define MAX_TEXT_BYTES ((size_t)512 << 20)
 #define MAX_CANDIDATES 256
-#define SHEET_GAP 8
 
 static const struct oz_models_options defaults = {.struct_size = sizeof defaults,
                                                   .warmup_runs = 1,
@@ -199,7 +198,6 @@ static enum oz_status print(const struct job *job, oz_write_fn write, void *ctx,
                             struct oz_error *err)
 {
     struct oz_buf b;
-    enum oz_status status = OZ_OK;
     oz_buf_init(&b, MAX_TEXT_BYTES);
     if (job->options.json) {
         oz_model_comparison_json(job->comparison, &b);
@@ -207,19 +205,15 @@ static enum oz_status print(const struct job *job, oz_write_fn write, void *ctx,
         oz_model_comparison_print(job->comparison, &b);
         oz_api_replace_controls(&b);
     }
-    if (b.status != OZ_OK) {
-        status = OZ_FAIL(err, b.status, "The comparison is too large.");
-    } else if (write(ctx, b.data, b.bytes) != 0) {
-        status = OZ_FAIL(err, OZ_ERR_IO, "The comparison could not be written.");
-    }
+    enum oz_status status = oz_api_write(&b, "comparison", "is", write, ctx, err);
     oz_buf_deinit(&b);
     return status;
 }
 
 /* Pictures of candidates that failed stay white. images: [tasks][1 + candidates] */
-static enum oz_status read_images(const struct oz_model_comparison *c, struct oz_image **images,
-                                  struct oz_error *err)
+static enum oz_status read_images(const void *ctx, struct oz_image **images, struct oz_error *err)
 {
+    const struct oz_model_comparison *c = ctx;
     for (int32_t i = 0; i < c->args->task_count; i++) {
         for (int32_t v = -1; v < c->args->count; v++, images++) {
             const struct oz_task *t = &c->tasks[i];
@@ -236,27 +230,9 @@ static enum oz_status read_images(const struct oz_model_comparison *c, struct oz
 static enum oz_status write_sheet(const struct job *job, struct oz_error *err)
 {
     const struct oz_model_comparison *c = job->comparison;
-    int32_t columns = 1 + c->args->count;
-    int64_t count = (int64_t)columns * c->args->task_count;
-    struct oz_image *sheet = NULL;
-    if (count > INT32_MAX) {
-        return OZ_FAIL(err, OZ_ERR_ARG, "A sheet of %lld pictures is too large.", (long long)count);
-    }
-    struct oz_image **images = oz_alloc_zero((size_t)count, sizeof *images);
-    if (images == NULL) {
-        return OZ_FAIL_NOMEM(err, "a sheet of pictures");
-    }
-    enum oz_status status = read_images(c, images, err);
-    if (status == OZ_OK) {
-        status = oz_image_tile(&sheet, images, (int32_t)count, columns, SHEET_GAP, err);
-    }
-    if (status == OZ_OK) {
-        status = oz_image_write_png(sheet, job->options.contact_sheet, NULL, err);
-    }
-    for (int64_t i = 0; i < count; i++) {
-        oz_image_destroy(&images[i]);
-    }
-    oz_free((void *)images);
+    struct oz_image *sheet;
+    OZ_TRY(oz_api_sheet(&sheet, c->args->task_count, 1 + c->args->count, read_images, c, err));
+    enum oz_status status = oz_image_write_png(sheet, job->options.contact_sheet, NULL, err);
     oz_image_destroy(&sheet);
     return status;
 }

@@ -131,9 +131,7 @@ static enum oz_status make(struct job *job, struct oz_error *err)
                                             .lora_count = e->lora_count,
                                             .transformer = e->transformer};
     if (job->options->fit_bytes == 0) {
-        OZ_TRY(plan_request(job, &how, err));
-        job->plan.linear_backend = job->linear_backend;
-        return OZ_OK;
+        return plan_request(job, &how, err);
     }
     const struct oz_plan_fit_args args = {.folder = job->path,
                                           .how = &how,
@@ -143,7 +141,6 @@ static enum oz_status make(struct job *job, struct oz_error *err)
                                           .max_batch = e->max_batch,
                                           .limit = job->options->fit_bytes};
     OZ_TRY(oz_plan_make_fit(&job->plan, &job->fit, &job->pipeline, &job->request, &args, err));
-    job->plan.linear_backend = job->linear_backend;
     return oz_api_check_moe(job->pipeline, e, err);
 }
 
@@ -184,6 +181,7 @@ enum oz_status oz_model_plan(const struct oz_engine_options *engine,
     uint64_t log = e.log != NULL ? oz_log_set(e.log, e.log_ctx) : 0;
     enum oz_status status = make(&job, err);
     if (status == OZ_OK) {
+        job.plan.linear_backend = job.linear_backend;
         status = print(&job, write, ctx, err);
     }
     oz_plan_deinit(&job.plan);

@@ -103,7 +103,6 @@ static enum oz_status print(const struct job *job, oz_write_fn write, void *ctx,
                             struct oz_error *err)
 {
     struct oz_buf b;
-    enum oz_status status = OZ_OK;
     oz_buf_init(&b, MAX_TEXT_BYTES);
     if (job->options.json) {
         oz_sensitivity_json(job->result, &b);
@@ -111,11 +110,7 @@ static enum oz_status print(const struct job *job, oz_write_fn write, void *ctx,
         oz_sensitivity_print(job->result, &b);
         oz_api_replace_controls(&b);
     }
-    if (b.status != OZ_OK) {
-        status = OZ_FAIL(err, b.status, "The result is too large.");
-    } else if (write(ctx, b.data, b.bytes) != 0) {
-        status = OZ_FAIL(err, OZ_ERR_IO, "The result could not be written.");
-    }
+    enum oz_status status = oz_api_write(&b, "result", "is", write, ctx, err);
     oz_buf_deinit(&b);
     return status;
 }

@@ -1,7 +1,6 @@
 #include "base/names.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,20 @@
 
 #define LONGEST 128
 #define MAX_COMPARISONS 50000000 /* of a list that folds badly; the rest is listed name by name */
+
+char oz_names_letter(char c)
+{
+    return c == '-' ? '_' : (char)tolower((unsigned char)c);
+}
+
+bool oz_names_same(const char *a, const char *b)
+{
+    while (*a != '\0' && oz_names_letter(*a) == oz_names_letter(*b)) {
+        a++;
+        b++;
+    }
+    return oz_names_letter(*a) == oz_names_letter(*b);
+}
 
 /* Levenshtein distance, names cut at LONGEST. */
 static size_t distance(const char *a, const char *b)

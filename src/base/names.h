@@ -2,9 +2,15 @@
 #ifndef OZ_BASE_NAMES_H
 #define OZ_BASE_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/buf.h"
+
+/* What a letter of a name counts as: small, and '-' is '_'. */
+char oz_names_letter(char c);
+/* Are two names the same word by that? */
+bool oz_names_same(const char *a, const char *b);
 
 /* The name of `names` (count of them) that is nearest to `wrong` by edit distance, or NULL when
  * none is near (more than a third of its letters would change). */

@@ -121,20 +121,6 @@ static size_t larger(size_t a, size_t b)
 
 /* ---- bands of a linear ---- */
 
-static struct oz_act some_rows(const struct oz_act *a, int64_t first, int64_t rows)
-{
-    struct oz_act view = *a;
-    view.rows = rows;
-    view.data = (uint8_t *)a->data + first * a->stride * oz_dtype_bits(a->spec.dtype) / 8;
-    for (int i = 0; i < a->spec.scale_count; i++) {
-        int64_t group = a->spec.scale[i].group_cols;
-        int64_t groups = group > 0 ? (a->cols + group - 1) / group : 1;
-        view.scales[i] =
-            (uint8_t *)a->scales[i] + first * groups * oz_dtype_bits(a->spec.scale[i].dtype) / 8;
-    }
-    return view;
-}
-
 /* One band: what the linear and act_quant are given. */
 struct band {
     struct oz_act x, f32, out;
@@ -146,9 +132,9 @@ static void open_band(struct stage *s, int64_t first, struct band *b)
 {
     const struct oz_linear_args *a = &s->args.linear;
     int64_t rows = oz_ref_min(s->band, a->x->rows - first);
-    b->x = some_rows(a->x, first, rows);
-    b->f32 = some_rows(&s->rows[0], 0, rows);
-    b->out = some_rows(s->out[0], first, rows);
+    b->x = oz_act_rows(a->x, first, rows);
+    b->f32 = oz_act_rows(&s->rows[0], 0, rows);
+    b->out = oz_act_rows(s->out[0], first, rows);
     b->linear = *a;
     b->linear.x = &b->x;
     b->linear.out = &b->f32;

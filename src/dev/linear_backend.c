@@ -1,6 +1,5 @@
 #include "dev/linear_backend.h"
 
-#include <ctype.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -28,17 +27,6 @@ static const struct oz_linear_backend rows[] = {
 
 #define ROWS (sizeof rows / sizeof *rows)
 
-static bool same(const char *a, const char *b)
-{
-    for (; *a != '\0' && *b != '\0'; a++, b++) {
-        char x = *a == '-' ? '_' : (char)tolower((unsigned char)*a);
-        if (x != *b) {
-            return false;
-        }
-    }
-    return *a == *b;
-}
-
 /* flashinfer_cutlass and its like are chosen among by the library's version, not by what they do. */
 static bool is_flashinfer(const char *name)
 {
@@ -48,7 +36,7 @@ static bool is_flashinfer(const char *name)
         return false;
     }
     memcpy(head, name, n);
-    return same(head, "flashinfer_");
+    return oz_names_same(head, "flashinfer_");
 }
 
 enum oz_status oz_linear_backend_find(const struct oz_linear_backend **out, const char *name,
@@ -61,7 +49,7 @@ enum oz_status oz_linear_backend_find(const struct oz_linear_backend **out, cons
     }
     for (size_t i = 0; i < ROWS; i++) {
         names[i] = rows[i].name;
-        if (same(name, rows[i].name) ||
+        if (oz_names_same(name, rows[i].name) ||
             (strcmp(rows[i].name, "flashinfer") == 0 && is_flashinfer(name))) {
             *out = &rows[i];
             return OZ_OK;

@@ -87,6 +87,26 @@ struct oz_act {
     const struct oz_act *branch;
 };
 
+/* Address `elements` after a plane's start; addresses that are only measured with are fine. */
+static inline void *oz_act_at(const void *plane, enum oz_dtype dtype, int64_t elements)
+{
+    return (void *)((uintptr_t)plane + (uintptr_t)(elements * oz_dtype_bits(dtype) / 8));
+}
+
+/* Rows [first, first + count) of it, where each scale is laid out row by row. */
+static inline struct oz_act oz_act_rows(const struct oz_act *a, int64_t first, int64_t count)
+{
+    struct oz_act view = *a;
+    view.rows = count;
+    view.data = oz_act_at(a->data, a->spec.dtype, first * a->stride);
+    for (int32_t i = 0; i < a->spec.scale_count; i++) {
+        int64_t group = a->spec.scale[i].group_cols;
+        int64_t groups = group > 0 ? (a->cols + group - 1) / group : 1;
+        view.scales[i] = oz_act_at(a->scales[i], a->spec.scale[i].dtype, first * groups);
+    }
+    return view;
+}
+
 /*
  * The sequences of a ragged batch: sequence s owns rows [offsets[s], offsets[s + 1]).
  * offsets is host memory [count + 1], begins at 0, never decreases; device_offsets is the same

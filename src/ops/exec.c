@@ -116,25 +116,10 @@ struct oz_act oz_exec_act_as(struct oz_exec *x, int64_t rows, int64_t cols,
     return a;
 }
 
-/* Address `elements` after the start of plain data. */
-static void *offset(const struct oz_act *a, int64_t elements)
-{
-    uintptr_t bytes = (uintptr_t)(elements * oz_dtype_bits(a->spec.dtype) / 8);
-    return (void *)((uintptr_t)a->data + bytes);
-}
-
-struct oz_act oz_act_rows(const struct oz_act *a, int64_t first, int64_t count)
-{
-    struct oz_act view = *a;
-    view.data = offset(a, first * a->stride);
-    view.rows = count;
-    return view;
-}
-
 struct oz_act oz_act_cols(const struct oz_act *a, int64_t first, int64_t count)
 {
     struct oz_act view = *a;
-    view.data = offset(a, first);
+    view.data = oz_act_at(a->data, a->spec.dtype, first);
     view.cols = count;
     return view;
 }

@@ -92,8 +92,7 @@ bool oz_act_is_f32(const struct oz_act *a);
 
 /* Packed f32 rows at `data`. */
 struct oz_act oz_act_f32(void *data, int64_t rows, int64_t cols);
-/* Rows [first, first + count) and columns [first, first + count) of a plain activation. */
-struct oz_act oz_act_rows(const struct oz_act *a, int64_t first, int64_t count);
+/* Columns [first, first + count) of a plain activation; its rows: oz_act_rows (dev/ops.h). */
 struct oz_act oz_act_cols(const struct oz_act *a, int64_t first, int64_t count);
 /* `a` in that spec: itself when it is already, else a converted copy on the step arena. */
 struct oz_act oz_exec_convert(struct oz_exec *x, const struct oz_act *a,

@@ -111,25 +111,6 @@ static void put_pattern(struct oz_buf *b, const char *text, size_t bytes)
     }
 }
 
-/* A row's module as text before its block's number and behind it. */
-struct parts {
-    const char *module;
-    size_t before;    /* bytes; 0 outside of blocks */
-    const char *type; /* "attn.to_q"; outside of blocks the whole name */
-};
-
-static struct parts parts_of(const struct oz_layer *layer)
-{
-    size_t at;
-    size_t length;
-    struct parts p = {.module = layer->module, .type = layer->module};
-    if (oz_plan_block_number(layer, &at, &length)) {
-        p.before = at;
-        p.type = layer->module + at + length + 1;
-    }
-    return p;
-}
-
 /* A component's table on a rung, and the rows that have been written. */
 struct writing {
     const struct oz_layer_table *table;
@@ -142,8 +123,8 @@ struct writing {
 static bool together(const struct writing *w, int32_t first, int32_t i, const char *method)
 {
     const struct oz_layer *row = &w->table->rows[i];
-    struct parts a = parts_of(&w->table->rows[first]);
-    struct parts b = parts_of(row);
+    struct oz_plan_parts a = oz_plan_parts_of(&w->table->rows[first]);
+    struct oz_plan_parts b = oz_plan_parts_of(row);
     return row->bind != NULL && !w->done[i] && a.before == b.before &&
            memcmp(a.module, b.module, a.before) == 0 && method_of(row, w->main, w->rung) == method;
 }
@@ -151,7 +132,7 @@ static bool together(const struct writing *w, int32_t first, int32_t i, const ch
 /* One pattern for all types of layers of a block list that have one method. */
 static void put_target(struct oz_buf *b, const struct writing *w, int32_t first, const char *method)
 {
-    struct parts head = parts_of(&w->table->rows[first]);
+    struct oz_plan_parts head = oz_plan_parts_of(&w->table->rows[first]);
     bool bar = false;
     oz_buf_puts(b, "\"re:");
     put_pattern(b, head.module, head.before);
@@ -160,14 +141,14 @@ static void put_target(struct oz_buf *b, const struct writing *w, int32_t first,
         if (!together(w, first, i, method)) {
             continue;
         }
-        struct parts p = parts_of(&w->table->rows[i]);
+        struct oz_plan_parts p = oz_plan_parts_of(&w->table->rows[i]);
         w->done[i] = true;
         oz_buf_puts(b, bar ? "|" : "");
         put_pattern(b, p.type, strlen(p.type));
         bar = true;
         for (int32_t k = i + 1; k < w->table->count; k++) { /* the other blocks' */
             if (together(w, first, k, method) &&
-                strcmp(parts_of(&w->table->rows[k]).type, p.type) == 0) {
+                strcmp(oz_plan_parts_of(&w->table->rows[k]).type, p.type) == 0) {
                 w->done[k] = true;
             }
         }

@@ -178,6 +178,18 @@ bool oz_plan_block_number(const struct oz_layer *layer, size_t *at, size_t *leng
     return false;
 }
 
+struct oz_plan_parts oz_plan_parts_of(const struct oz_layer *layer)
+{
+    size_t at;
+    size_t length;
+    struct oz_plan_parts p = {.module = layer->module, .type = layer->module};
+    if (oz_plan_block_number(layer, &at, &length)) {
+        p.before = at;
+        p.type = layer->module + at + length + 1;
+    }
+    return p;
+}
+
 const char *oz_plan_folds(const struct oz_layer *layer)
 {
     static const char *const vectors = "norms, biases and other vectors";

@@ -129,4 +129,12 @@ const char *oz_plan_folds(const struct oz_layer *layer);
  * stands outside of blocks. */
 bool oz_plan_block_number(const struct oz_layer *layer, size_t *at, size_t *length);
 
+/* A row's module as text before its block's number and behind it. */
+struct oz_plan_parts {
+    const char *module;
+    size_t before;    /* bytes; 0 outside of blocks */
+    const char *type; /* "attn.to_q"; outside of blocks the whole name */
+};
+struct oz_plan_parts oz_plan_parts_of(const struct oz_layer *layer);
+
 #endif

@@ -80,20 +80,6 @@ static struct {
 static atomic_int added_count;
 static pthread_mutex_t added_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int fold(char c)
-{
-    return c == '-' ? '_' : tolower((unsigned char)c);
-}
-
-static bool same_name(const char *a, const char *b)
-{
-    while (*a != '\0' && fold(*a) == fold(*b)) {
-        a++;
-        b++;
-    }
-    return fold(*a) == fold(*b);
-}
-
 static const struct oz_method *at(int32_t index)
 {
     if (index < METHODS) {
@@ -107,13 +93,13 @@ static const struct oz_method *at(int32_t index)
 const struct oz_method *oz_method_find(const char *name)
 {
     for (int32_t i = 0; i < ALIASES; i++) {
-        if (same_name(aliases[i].alias, name)) {
+        if (oz_names_same(aliases[i].alias, name)) {
             name = aliases[i].name;
         }
     }
     const struct oz_method *m;
     for (int32_t i = 0; (m = at(i)) != NULL; i++) {
-        if (same_name(m->name, name)) {
+        if (oz_names_same(m->name, name)) {
             return m;
         }
     }
@@ -304,7 +290,7 @@ static enum oz_status append(const struct oz_method *m, struct oz_error *err)
     }
     struct oz_method *copy = &added[count].method;
     for (size_t i = 0; i <= strlen(m->name); i++) {
-        added[count].name[i] = (char)fold(m->name[i]);
+        added[count].name[i] = oz_names_letter(m->name[i]);
     }
     const char *note = m->note != NULL ? m->note : "added by the program";
     (void)snprintf(added[count].note, MAX_NOTE, "%s", note);

@@ -6,24 +6,6 @@
 #include "base/error.h"
 #include "plan/plan.h"
 
-/* A row's module before its block's number, and behind it. */
-struct parts {
-    const char *module;
-    size_t before;    /* bytes; 0 outside of blocks */
-    const char *type; /* "attn.to_q"; outside of blocks the whole name */
-};
-
-static struct parts parts_of(const struct oz_layer *layer)
-{
-    size_t at, length;
-    struct parts p = {.module = layer->module, .type = layer->module};
-    if (oz_plan_block_number(layer, &at, &length)) {
-        p.before = at;
-        p.type = layer->module + at + length + 1;
-    }
-    return p;
-}
-
 struct writing {
     struct oz_buf *b;
     const struct oz_layer_table *t;
@@ -33,14 +15,14 @@ struct writing {
 
 static bool same_list(const struct writing *w, int32_t a, int32_t b)
 {
-    struct parts x = parts_of(&w->t->rows[a]), y = parts_of(&w->t->rows[b]);
+    struct oz_plan_parts x = oz_plan_parts_of(&w->t->rows[a]), y = oz_plan_parts_of(&w->t->rows[b]);
     return x.before == y.before && memcmp(x.module, y.module, x.before) == 0;
 }
 
 static bool same_type(const struct writing *w, int32_t a, int32_t b)
 {
-    return same_list(w, a, b) &&
-           strcmp(parts_of(&w->t->rows[a]).type, parts_of(&w->t->rows[b]).type) == 0;
+    return same_list(w, a, b) && strcmp(oz_plan_parts_of(&w->t->rows[a]).type,
+                                        oz_plan_parts_of(&w->t->rows[b]).type) == 0;
 }
 
 static bool has_value(const struct writing *w, int32_t row, const char *value)
@@ -100,7 +82,7 @@ static void put_pattern(struct oz_buf *b, const char *text, size_t bytes)
 /* "transformer_blocks[.](0|3)[.]" or "transformer_blocks[.][0-9]+[.]" */
 static void put_blocks(const struct writing *w, int32_t row, const char *value)
 {
-    struct parts p = parts_of(&w->t->rows[row]);
+    struct oz_plan_parts p = oz_plan_parts_of(&w->t->rows[row]);
     int32_t count = blocks(w, row), hits = 0;
     bool bar = false;
     put_pattern(w->b, p.module, p.before);
@@ -127,7 +109,7 @@ static void put_blocks(const struct writing *w, int32_t row, const char *value)
 static void put_target(const struct writing *w, int32_t row)
 {
     const char *value = w->values[row];
-    bool inside = parts_of(&w->t->rows[row]).before > 0, bar = false;
+    bool inside = oz_plan_parts_of(&w->t->rows[row]).before > 0, bar = false;
     oz_buf_puts(w->b, "\"re:");
     if (inside) {
         put_blocks(w, row, value);
@@ -138,7 +120,7 @@ static void put_target(const struct writing *w, int32_t row)
             (inside && !same_blocks(w, row, i, value))) {
             continue;
         }
-        const char *type = parts_of(&w->t->rows[i]).type;
+        const char *type = oz_plan_parts_of(&w->t->rows[i]).type;
         oz_buf_puts(w->b, bar ? "|" : "");
         put_pattern(w->b, type, strlen(type));
         bar = true;

@@ -27,8 +27,15 @@ void oz_figures_divide(struct oz_figures *f, int32_t pictures, int32_t differing
 void oz_figures_json(struct oz_buf *b, const struct oz_figures *f);
 /* The same without SSIM. */
 void oz_metrics_json(struct oz_buf *b, const struct oz_metrics *m);
+/* A copy in which bytes that are no UTF-8 are '?', for oz_free; NULL, and b->status says so, when there is
+ * no memory. */
+char *oz_study_utf8(struct oz_buf *b, const char *text);
+
 /* A path or a text of unknown origin as a JSON string: bytes that are no UTF-8 become '?'. */
 void oz_study_json_text(struct oz_buf *b, const char *text);
+
+/* "key": value; null where there is none (oz_buf_number). */
+void oz_study_json_number(struct oz_buf *b, const char *key, double value);
 /* What vLLM-Omni's comparison recommends: the members of "metric_guidance", without braces; a line. */
 void oz_guidance_json(struct oz_buf *b);
 void oz_guidance_print(struct oz_buf *b);

@@ -95,26 +95,34 @@ void oz_comparison_print(const struct oz_comparison *c, const struct oz_threshol
 
 /* ---- JSON ---- */
 
-static void put_number(struct oz_buf *b, const char *key, double value)
+void oz_study_json_number(struct oz_buf *b, const char *key, double value)
 {
     oz_buf_printf(b, "\"%s\": ", key);
     oz_buf_number(b, value); /* null for what is not finite */
 }
 
-/* A path need not be UTF-8, JSON must: bytes that are none become '?'. */
+char *oz_study_utf8(struct oz_buf *b, const char *text)
+{
+    size_t bytes = strlen(text);
+    size_t at;
+    char *copy = oz_strdup(text);
+    if (copy == NULL) {
+        b->status = OZ_ERR_NOMEM;
+        return NULL;
+    }
+    while (!oz_utf8_valid(copy, bytes, &at)) {
+        copy[at] = '?';
+    }
+    return copy;
+}
+
+/* A path need not be UTF-8, JSON must. */
 void oz_study_json_text(struct oz_buf *b, const char *path)
 {
-    size_t bytes = strlen(path);
-    size_t at;
-    char *text = oz_strdup(path);
-    if (text == NULL) {
-        b->status = OZ_ERR_NOMEM;
-        return;
+    char *text = oz_study_utf8(b, path);
+    if (text != NULL) {
+        oz_buf_json(b, text);
     }
-    while (!oz_utf8_valid(text, bytes, &at)) {
-        text[at] = '?';
-    }
-    oz_buf_json(b, text);
     oz_free(text);
 }
 
@@ -136,7 +144,7 @@ static void put_metrics(struct oz_buf *b, const struct oz_metrics *m)
     };
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         oz_buf_puts(b, ", ");
-        put_number(b, members[i].key, members[i].value);
+        oz_study_json_number(b, members[i].key, members[i].value);
     }
 }
 
@@ -150,9 +158,9 @@ void oz_figures_json(struct oz_buf *b, const struct oz_figures *f)
 {
     put_metrics(b, &f->metrics);
     oz_buf_puts(b, ", ");
-    put_number(b, "ssim", f->ssim);
+    oz_study_json_number(b, "ssim", f->ssim);
     oz_buf_puts(b, ", ");
-    put_number(b, "ssim_uniform", f->ssim_uniform);
+    oz_study_json_number(b, "ssim_uniform", f->ssim_uniform);
     oz_buf_puts(b, "}");
 }
 
@@ -161,12 +169,12 @@ void oz_guidance_json(struct oz_buf *b)
     for (int i = 0; i < GUIDANCE; i++) {
         oz_buf_printf(b, "%s\"%s\": {\"relation\": \"%s\", ", i > 0 ? ", " : "", guidance[i].key,
                       guidance[i].relation);
-        put_number(b, "recommended", guidance[i].recommended);
+        oz_study_json_number(b, "recommended", guidance[i].recommended);
         oz_buf_puts(b, ", ");
-        put_number(b, "good", guidance[i].good);
+        oz_study_json_number(b, "good", guidance[i].good);
         if (guidance[i].strict > 0) {
             oz_buf_puts(b, ", ");
-            put_number(b, "strict", guidance[i].strict);
+            oz_study_json_number(b, "strict", guidance[i].strict);
         }
         oz_buf_puts(b, "}");
     }
@@ -182,9 +190,9 @@ static void put_guidance(struct oz_buf *b)
 static void put_thresholds(struct oz_buf *b, const struct oz_thresholds *t)
 {
     oz_buf_puts(b, " \"thresholds\": {");
-    put_number(b, "min_psnr_db", t->min_psnr_db >= 0 ? t->min_psnr_db : (double)NAN);
+    oz_study_json_number(b, "min_psnr_db", t->min_psnr_db >= 0 ? t->min_psnr_db : (double)NAN);
     oz_buf_puts(b, ", ");
-    put_number(b, "min_ssim", t->min_ssim >= 0 ? t->min_ssim : (double)NAN);
+    oz_study_json_number(b, "min_ssim", t->min_ssim >= 0 ? t->min_ssim : (double)NAN);
     oz_buf_puts(b, "},\n");
 }
 

@@ -8,12 +8,6 @@
 #include "base/json.h"
 #include "study/models.h"
 
-static void number(struct oz_buf *b, const char *key, double value)
-{
-    oz_buf_printf(b, "\"%s\": ", key);
-    oz_buf_number(b, value);
-}
-
 static void text(struct oz_buf *b, const char *key, const char *value)
 {
     oz_buf_printf(b, "\"%s\": ", key);
@@ -85,9 +79,9 @@ static void put_sampling(struct oz_buf *b, const struct oz_model_comparison *c)
                   " \"sampling_kwargs\": {\"task\": \"t2i\", \"width\": %d, \"height\": %d, "
                   "\"num_frames\": 1, \"num_inference_steps\": %d, ",
                   t->width, t->height, t->steps);
-    number(b, "guidance_scale", t->scale);
+    oz_study_json_number(b, "guidance_scale", t->scale);
     oz_buf_puts(b, ", ");
-    number(b, "cfg_scale", t->scale);
+    oz_study_json_number(b, "cfg_scale", t->scale);
     oz_buf_puts(b,
                 ", \"guidance_scale_2\": null, \"flow_shift\": null, \"num_images_per_prompt\": 1, "
                 "\"step_execution\": true},\n");
@@ -101,7 +95,7 @@ static void put_times(struct oz_buf *b, const struct oz_model_comparison *c,
     double sum = 0;
     bool comma = false;
     oz_buf_printf(b, "\"%s\": {", key);
-    number(b, "generation_time_s", r->total_s);
+    oz_study_json_number(b, "generation_time_s", r->total_s);
     oz_buf_puts(b, ", \"per_run_generation_time_s\": [");
     for (int32_t i = 0; i < c->args->task_count; i++) {
         const struct oz_model_picture *p = &r->pictures[i];
@@ -113,23 +107,23 @@ static void put_times(struct oz_buf *b, const struct oz_model_comparison *c,
         }
     }
     oz_buf_puts(b, "], ");
-    number(b, "avg_generation_time_s", r->done > 0 ? sum / r->done : (double)NAN);
+    oz_study_json_number(b, "avg_generation_time_s", r->done > 0 ? sum / r->done : (double)NAN);
     const char *const memory[] = {"peak_memory_mb", "avg_peak_memory_mb", "max_peak_memory_mb"};
     double mb = r->bytes.peak > 0 ? (double)r->bytes.peak / (1024 * 1024) : (double)NAN;
     for (int i = 0; i < 3; i++) {
         oz_buf_puts(b, ", ");
-        number(b, memory[i], mb);
+        oz_study_json_number(b, memory[i], mb);
     }
     oz_buf_puts(b, ",\n    \"stage_time_s\": {");
-    number(b, "load", r->load_s);
+    oz_study_json_number(b, "load", r->load_s);
     oz_buf_puts(b, ", ");
-    number(b, "text", r->text_s);
+    oz_study_json_number(b, "text", r->text_s);
     oz_buf_puts(b, ", ");
-    number(b, "denoise", r->denoise_s);
+    oz_study_json_number(b, "denoise", r->denoise_s);
     oz_buf_puts(b, ", ");
-    number(b, "step", r->denoise_s / c->shape.steps);
+    oz_study_json_number(b, "step", r->denoise_s / c->shape.steps);
     oz_buf_puts(b, ", ");
-    number(b, "decode", r->decode_s);
+    oz_study_json_number(b, "decode", r->decode_s);
     oz_buf_printf(
         b,
         "},\n    \"bytes\": {\"disk\": %" PRId64 ", \"resident\": %" PRId64
@@ -229,11 +223,11 @@ static void put_pictures(struct oz_buf *b, const struct oz_model_comparison *c,
         oz_buf_printf(b, "%s\n     {\"index\": %d, ", comma ? "," : "", i);
         text(b, "prompt", c->tasks[i].prompt);
         oz_buf_printf(b, ", \"seed\": %" PRIu64 ", ", c->tasks[i].seed);
-        number(b, "text_s", p->text_s);
+        oz_study_json_number(b, "text_s", p->text_s);
         oz_buf_puts(b, ", ");
-        number(b, "denoise_s", p->denoise_s);
+        oz_study_json_number(b, "denoise_s", p->denoise_s);
         oz_buf_puts(b, ", ");
-        number(b, "decode_s", p->decode_s);
+        oz_study_json_number(b, "decode_s", p->decode_s);
         oz_buf_printf(
             b, ", \"trajectory_hash\": \"%016" PRIx64 "\", \"picture_hash\": \"%016" PRIx64 "\"",
             p->trajectory_hash, p->picture_hash);
@@ -327,9 +321,9 @@ static void put_candidate(struct oz_buf *b, const struct oz_model_comparison *c,
         double time = r->total_s / c->reference.total_s;
         double memory = (double)r->bytes.peak / (double)c->reference.bytes.peak;
         oz_buf_puts(b, ",\n   ");
-        number(b, "time_ratio", r->done > 0 ? time : (double)NAN);
+        oz_study_json_number(b, "time_ratio", r->done > 0 ? time : (double)NAN);
         oz_buf_puts(b, ", ");
-        number(b, "memory_ratio", r->bytes.peak > 0 ? memory : (double)NAN);
+        oz_study_json_number(b, "memory_ratio", r->bytes.peak > 0 ? memory : (double)NAN);
     }
     if (r->dispatched) {
         oz_buf_puts(b, ",\n   ");
@@ -359,7 +353,8 @@ static void put_limits(struct oz_buf *b, const struct oz_model_limits *l)
                    {"max_time_ratio", l->max_time_ratio}};
     oz_buf_puts(b, " \"thresholds\": {");
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
-        number(b, members[i].key, members[i].value >= 0 ? members[i].value : (double)NAN);
+        oz_study_json_number(b, members[i].key,
+                             members[i].value >= 0 ? members[i].value : (double)NAN);
         oz_buf_puts(b, ", ");
     }
     oz_buf_printf(b, "\"assert_different\": %s},\n", boolean(l->different));

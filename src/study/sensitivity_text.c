@@ -125,27 +125,21 @@ void oz_sensitivity_print(const struct oz_sensitivity *s, struct oz_buf *b)
 
 /* ---- JSON ---- */
 
-static void number(struct oz_buf *b, const char *key, double value)
-{
-    oz_buf_printf(b, "\"%s\": ", key);
-    oz_buf_number(b, value);
-}
-
 static void put_cell(const struct oz_sensitivity *s, struct oz_buf *b, int32_t scheme,
                      const struct oz_sensitivity_cell *c)
 {
     oz_buf_puts(b, scheme > 0 ? ", " : "");
     oz_study_json_text(b, s->args->schemes[scheme].label);
     oz_buf_puts(b, ": {");
-    number(b, "bytes", c->bytes);
+    oz_study_json_number(b, "bytes", c->bytes);
     oz_buf_puts(b, ", ");
-    number(b, "local", c->local);
+    oz_study_json_number(b, "local", c->local);
     oz_buf_puts(b, ", ");
-    number(b, "alone", c->alone);
+    oz_study_json_number(b, "alone", c->alone);
     oz_buf_puts(b, ", ");
-    number(b, "kept", c->kept);
+    oz_study_json_number(b, "kept", c->kept);
     oz_buf_puts(b, ", ");
-    number(b, "cost", c->cost);
+    oz_study_json_number(b, "cost", c->cost);
     oz_buf_puts(b, "}");
 }
 
@@ -207,13 +201,13 @@ static void put_rounds(const struct oz_sensitivity *s, struct oz_buf *b)
     for (int32_t i = 0; i < s->round_count; i++) {
         const struct oz_sensitivity_round *r = &s->rounds[i];
         oz_buf_puts(b, i > 0 ? ", {" : "{");
-        number(b, "reckoned_error", r->error);
+        oz_study_json_number(b, "reckoned_error", r->error);
         oz_buf_puts(b, ", ");
-        number(b, "transformer_bytes", r->bytes);
+        oz_study_json_number(b, "transformer_bytes", r->bytes);
         oz_buf_puts(b, ", ");
-        number(b, "psnr_db", r->psnr_db);
+        oz_study_json_number(b, "psnr_db", r->psnr_db);
         oz_buf_puts(b, ", ");
-        number(b, "relative_l2", r->relative_l2);
+        oz_study_json_number(b, "relative_l2", r->relative_l2);
         oz_buf_puts(b, "}");
     }
     oz_buf_puts(b, "]");
@@ -232,13 +226,13 @@ void oz_sensitivity_json(const struct oz_sensitivity *s, struct oz_buf *b)
                   ", \"budget\": {\"kind\": \"%s\", ",
                   "mean squared error of pictures in 0..1", s->transformer_bytes,
                   budgets[s->args->budget.kind]);
-    number(b, "value", s->args->budget.value);
+    oz_study_json_number(b, "value", s->args->budget.value);
     oz_buf_printf(b, "}, \"full\": %s, ", s->args->full ? "true" : "false");
-    number(b, "floor", s->floor);
+    oz_study_json_number(b, "floor", s->floor);
     oz_buf_puts(b, ", ");
-    number(b, "measured_s", s->measured_s);
+    oz_study_json_number(b, "measured_s", s->measured_s);
     oz_buf_puts(b, ", ");
-    number(b, "searched_s", s->searched_s);
+    oz_study_json_number(b, "searched_s", s->searched_s);
     oz_buf_puts(b, ",\n \"schemes\": {");
     for (int32_t k = 0; k < s->args->scheme_count; k++) {
         oz_buf_puts(b, k > 0 ? ", " : "");

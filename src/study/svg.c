@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/unicode.h"
+#include "study/compare.h"
 
 enum { LEFT = 62, RIGHT = 20, TOP = 14, BOTTOM = 48 };
 
@@ -12,15 +12,9 @@ enum { LEFT = 62, RIGHT = 20, TOP = 14, BOTTOM = 48 };
 
 void oz_html_text(struct oz_buf *b, const char *text)
 {
-    size_t bytes = strlen(text);
-    size_t at;
-    char *copy = oz_strdup(text);
+    char *copy = oz_study_utf8(b, text);
     if (copy == NULL) {
-        b->status = OZ_ERR_NOMEM;
         return;
-    }
-    while (!oz_utf8_valid(copy, bytes, &at)) {
-        copy[at] = '?';
     }
     for (const char *p = copy; *p != '\0'; p++) {
         switch (*p) {

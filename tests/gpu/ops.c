@@ -75,22 +75,6 @@ static const int32_t lengths[] = {1, 2, 3, 11, 300, 12, 13, 64, 257, 157};
 #define SEQUENCES ((int)(sizeof lengths / sizeof *lengths))
 #define MOST_ROWS 820
 
-static struct oz_act rows_of(const struct oz_act *a, int64_t first, int64_t count)
-{
-    struct oz_act view = *a;
-    view.data =
-        (uint8_t *)a->data + (size_t)(first * a->stride) * (size_t)oz_dtype_bits(a->spec.dtype) / 8;
-    view.rows = count;
-    for (int32_t i = 0; i < a->spec.scale_count; i++) {
-        int64_t group = a->spec.scale[i].group_cols;
-        int64_t groups = group > 0 ? (a->cols + group - 1) / group : 1;
-        view.scales[i] =
-            (uint8_t *)a->scales[i] +
-            (size_t)(first * groups) * (size_t)oz_dtype_bits(a->spec.scale[i].dtype) / 8;
-    }
-    return view;
-}
-
 /* A linear over a batch, and over each of its sequences. */
 struct batch {
     struct oz_linear *w;
@@ -111,8 +95,8 @@ static void alone(struct twin *t, const struct batch *b, const char *what)
         int32_t first = b->rows->offsets[s];
         const int32_t offsets[2] = {0, lengths[s]};
         const struct oz_ragged one = {.count = 1, .offsets = offsets};
-        struct oz_act part = rows_of(b->x, first, lengths[s]);
-        struct oz_act out = rows_of(b->some, 0, lengths[s]);
+        struct oz_act part = oz_act_rows(b->x, first, lengths[s]);
+        struct oz_act out = oz_act_rows(b->some, 0, lengths[s]);
         const struct oz_linear_args a = {
             .x = &part, .w = b->w, .fn = b->fn, .out = &out, .sequences = &one};
         ran = twin_run(t->gpu, OZ_OP_LINEAR, &a) == OZ_OK && twin_download(t) == OZ_OK;

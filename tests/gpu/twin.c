@@ -10,6 +10,7 @@
 #include "num/codec.h"
 #include "num/float.h"
 #include "num/plane.h"
+#include "op_call.h"
 
 #define ALIGN 256
 
@@ -222,18 +223,6 @@ int32_t *twin_ids(struct twin *t, int64_t count, int64_t below)
 
 /* ---- running ---- */
 
-static enum oz_status call(const struct oz_op_ctx *ctx, enum oz_op op, const void *args)
-{
-    switch (op) {
-#define CALL(id, name, type) \
-    case id: return ctx->dev->ops->name(ctx, args);
-        OZ_OP_MAP(CALL)
-#undef CALL
-    case OZ_OP_COUNT: break;
-    }
-    return OZ_ERR_ARG;
-}
-
 enum oz_status twin_run(struct oz_device *dev, enum oz_op op, const void *args)
 {
     struct oz_error err = {.message = ""};
@@ -242,7 +231,7 @@ enum oz_status twin_run(struct oz_device *dev, enum oz_op op, const void *args)
         (void)fprintf(stderr, "%s\n", err.message);
         return OZ_ERR_NOMEM;
     }
-    enum oz_status status = call(&ctx, op, args);
+    enum oz_status status = op_call(&ctx, op, args);
     if (status == OZ_OK && dev->wait(dev, NULL, &err) != OZ_OK) {
         (void)fprintf(stderr, "%s\n", err.message);
         status = OZ_ERR_DEVICE;

@@ -5,6 +5,7 @@
 #include "cpu/gemm.h"
 #include "cpu/kernel.h"
 #include "cpu/qgemm.h"
+#include "op_call.h"
 
 #define GUARD_BYTES 64 /* before and after a block's data; keeps 64-byte alignment */
 #define CANARY 0xA5
@@ -543,18 +544,6 @@ struct oz_ragged *kern_ragged(int32_t count, const int32_t *lengths)
 
 /* ---- running ---- */
 
-static enum oz_status call(const struct oz_op_ctx *ctx, enum oz_op op, const void *args)
-{
-    switch (op) {
-#define CALL(id, name, type) \
-    case id: return ctx->dev->ops->name(ctx, args);
-        OZ_OP_MAP(CALL)
-#undef CALL
-    case OZ_OP_COUNT: break;
-    }
-    return OZ_ERR_ARG;
-}
-
 enum oz_status kern_run_once(int threads, enum oz_op op, const void *args)
 {
     struct oz_device *dev = kern_device(threads);
@@ -565,7 +554,7 @@ enum oz_status kern_run_once(int threads, enum oz_op op, const void *args)
     assert_int_equal(posix_memalign(&memory, 64, ctx.scratch_bytes + GUARD_BYTES), 0);
     memset(memory, 0xFF, ctx.scratch_bytes + GUARD_BYTES); /* every f32 of it is NaN */
     ctx.scratch = memory;
-    enum oz_status status = call(&ctx, op, args);
+    enum oz_status status = op_call(&ctx, op, args);
     for (size_t i = 0; i < GUARD_BYTES; i++) {
         assert_int_equal(((uint8_t *)memory)[ctx.scratch_bytes + i], 0xFF);
     }

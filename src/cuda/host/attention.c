@@ -187,7 +187,7 @@ static enum oz_status run_sdpa(const struct oz_op_ctx *ctx, const struct oz_atte
                                     .cols = width,
                                     .stride = width,
                                     .spec = {.dtype = OZ_DTYPE_BF16}};
-        const struct oz_act to = oz_cuda_rows(a->segments[i].out, offsets[sequence], count);
+        const struct oz_act to = oz_act_rows(a->segments[i].out, offsets[sequence], count);
         OZ_TRY(oz_cuda_check(ctx->dev, "attention",
                              oz_launch_act_quant(stream, &from, &to, count, NULL, NULL, NULL)));
         row += count;
@@ -221,8 +221,8 @@ static enum oz_status run_own(const struct oz_op_ctx *ctx, const struct oz_atten
         if (is_staged(out)) {
             int64_t first = a->segments[i].rows->offsets[d->first_sequence];
             int64_t end = a->segments[i].rows->offsets[d->first_sequence + d->sequences];
-            struct oz_act from = oz_cuda_rows(&d->segments[i].out, first, end - first);
-            struct oz_act to = oz_cuda_rows(out, first, end - first);
+            struct oz_act from = oz_act_rows(&d->segments[i].out, first, end - first);
+            struct oz_act to = oz_act_rows(out, first, end - first);
             OZ_TRY(quantize(ctx, &from, &to, a->segments[i].rows, oz_cuda_at(ctx, c->amax[i])));
         }
     }

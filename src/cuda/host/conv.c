@@ -53,11 +53,11 @@ static bool fuses(const struct oz_device *dev, const struct oz_conv_args *a, con
     if (a->fn != OZ_FN_NONE || c->n != a->out->cols || a->out->stride % 8 != 0 || !same) {
         return false;
     }
-    f.y = oz_cuda_rows(a->out, row0, g->m).data;
+    f.y = oz_act_rows(a->out, row0, g->m).data;
     f.y_stride = a->out->stride;
     f.y_dtype = a->out->spec.dtype;
     f.bias = oz_cuda_vector(a->b);
-    f.add = r != NULL ? oz_cuda_rows(r, row0, g->m).data : NULL;
+    f.add = r != NULL ? oz_act_rows(r, row0, g->m).data : NULL;
     f.few = oz_cuda_few_rows(g->m);
     if ((uintptr_t)f.y % 16 != 0 || !oz_cuda_gemm_can(dev, &f)) {
         return false;
@@ -118,9 +118,9 @@ static enum oz_status run_chunk(const struct oz_op_ctx *ctx, const struct oz_con
                                    .sum_stride = c->n,
                                    .bias = oz_cuda_vector(a->b),
                                    .fn = a->fn,
-                                   .out = oz_cuda_rows(a->out, row0, rows)};
+                                   .out = oz_act_rows(a->out, row0, rows)};
     if (a->residual != NULL) {
-        e.residual = oz_cuda_rows(a->residual, row0, rows);
+        e.residual = oz_act_rows(a->residual, row0, rows);
         e.residual_added = true;
     }
     return oz_cuda_check(ctx->dev, "conv", oz_launch_linear_end(stream, &e));

@@ -202,9 +202,6 @@ static inline bool oz_cuda_spans_sequence(const struct oz_act_spec *s)
     return s->scale_count == 2 && s->scale[1].group_cols == 0 && !s->second_by_row;
 }
 
-/* Rows [first, first + count), and their scales. */
-struct oz_act oz_cuda_rows(const struct oz_act *a, int64_t first, int64_t count);
-
 /* Why rows in this format are not known here, or NULL. */
 const char *oz_cuda_act_problem(const struct oz_act_spec *spec);
 

@@ -20,22 +20,6 @@ size_t oz_cuda_reserve(size_t *total, int64_t rows, int64_t cols, size_t size)
     return offset;
 }
 
-struct oz_act oz_cuda_rows(const struct oz_act *a, int64_t first, int64_t count)
-{
-    struct oz_act view = *a;
-    view.data =
-        (uint8_t *)a->data + (size_t)(first * a->stride) * (size_t)oz_dtype_bits(a->spec.dtype) / 8;
-    view.rows = count;
-    for (int32_t i = 0; i < a->spec.scale_count; i++) {
-        int64_t group = a->spec.scale[i].group_cols;
-        int64_t groups = group > 0 ? (a->cols + group - 1) / group : 1;
-        view.scales[i] =
-            (uint8_t *)a->scales[i] +
-            (size_t)(first * groups) * (size_t)oz_dtype_bits(a->spec.scale[i].dtype) / 8;
-    }
-    return view;
-}
-
 static oz_cuda_stream stream_of(const struct oz_op_ctx *ctx)
 {
     return oz_cuda_stream_of(ctx->dev, ctx->queue);

@@ -239,17 +239,24 @@ __global__ void unpatch(const __grid_constant__ struct tokens s)
     }
 }
 
-int oz_launch_patch(oz_cuda_stream stream, const struct oz_patch_args *a)
+/* What both directions say alike. */
+template <class Args> static struct tokens tokens_of(const Args *a)
 {
     struct tokens s = {};
-    s.tokens = *a->tokens;
-    s.picture = a->picture;
     s.order = a->order;
     s.channels = a->channels;
     s.frames = a->frames;
     s.height = a->height;
     s.width = a->width;
     s.patch = a->patch;
+    s.tokens = *a->tokens;
+    return s;
+}
+
+int oz_launch_patch(oz_cuda_stream stream, const struct oz_patch_args *a)
+{
+    struct tokens s = tokens_of(a);
+    s.picture = a->picture;
     int64_t items = s.channels * s.frames * s.height * s.width;
     if (items == 0) {
         return 0;
@@ -260,17 +267,10 @@ int oz_launch_patch(oz_cuda_stream stream, const struct oz_patch_args *a)
 
 int oz_launch_unpatch(oz_cuda_stream stream, const struct oz_unpatch_args *a)
 {
-    struct tokens s = {};
-    s.tokens = *a->tokens;
+    struct tokens s = tokens_of(a);
     s.out = *a->out;
     s.scale = a->channel_scale;
     s.shift = a->channel_shift;
-    s.order = a->order;
-    s.channels = a->channels;
-    s.frames = a->frames;
-    s.height = a->height;
-    s.width = a->width;
-    s.patch = a->patch;
     s.channel_last = a->channel_last;
     int64_t items = s.channels * s.frames * s.height * s.width;
     if (items == 0) {
