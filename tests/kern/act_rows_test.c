@@ -162,7 +162,8 @@ static void rows_to_codes(void **state)
                                    65, 128, 129, 257, 511, 512, 513, 576, 1100, 2080};
     struct oz_act_spec spec;
     for (int i = 0; format(i, &spec); i++) {
-        for (size_t c = 0; c < sizeof cols / sizeof *cols; c++) {
+        for (size_t c = (size_t)i % kern_stride(); c < sizeof cols / sizeof *cols;
+             c += kern_stride()) {
             check_format(spec, cols[c], false, false);
             check_format(spec, cols[c], true, false);
             check_format(spec, cols[c], false, true);
@@ -245,8 +246,10 @@ static void check_bands(enum oz_act_mode mode, int64_t rows, int64_t cols, bool 
 static void linear_writes_codes_in_bands(void **state)
 {
     check_bands(OZ_ACT_INT8_TOKEN, 385, 24576, false);
-    check_bands(OZ_ACT_MXFP4_DUALSCALE, 193, 24576, true);
-    check_bands(OZ_ACT_NVFP4_TOKEN, 193, 24576, false);
+    if (kern_stride() == 1) {
+        check_bands(OZ_ACT_MXFP4_DUALSCALE, 193, 24576, true);
+        check_bands(OZ_ACT_NVFP4_TOKEN, 193, 24576, false);
+    }
 }
 
 int main(void)

@@ -279,7 +279,7 @@ static void shapes(void **state)
     static const int32_t keys[] = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 257, 300};
     static const int32_t dims[] = {16, 24, 64, 80, 128, 384};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        for (size_t j = 0; j < sizeof dims / sizeof *dims; j++) {
+        for (size_t j = i % kern_stride(); j < sizeof dims / sizeof *dims; j += kern_stride()) {
             struct problem p = basic();
             p.heads = 2;
             p.kv_heads = 1 + (int32_t)kern_below(2);

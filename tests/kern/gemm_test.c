@@ -159,7 +159,7 @@ static void sums_of_kernel(void)
         return;
     }
     for (size_t i = 0; i < ROW_COUNTS; i++) {
-        for (size_t j = 0; j < SHAPES; j++) {
+        for (size_t j = i % kern_stride(); j < SHAPES; j += kern_stride()) {
             if (row_counts[i] < 90 || (i + j) % 4 == 0) {
                 run_sums(row_counts[i], shapes[j], stored[(i + j) % 3]);
                 run_sums(row_counts[i], shapes[j], OZ_DTYPE_BF16);

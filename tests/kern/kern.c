@@ -242,6 +242,11 @@ void kern_each(enum oz_op op, void (*body)(void))
     }
 }
 
+size_t kern_stride(void)
+{
+    return getenv("OUNCE_TEST_FEW") != NULL ? 5 : 1;
+}
+
 struct oz_device *kern_device(int threads)
 {
     for (int i = 0; i < 3; i++) {

@@ -44,6 +44,10 @@ bool kern_idle(void);
 #fn ", " tier " emulated", fn, kern_setup_panels, kern_teardown, (void *)(uintptr_t)(tier) \
     }
 
+/* Of loops over cases: 1, or with OUNCE_TEST_FEW 5, where one case of five is enough: under an emulated
+ * processor (tests/noavx), which looks for an instruction that is not there, and under sanitizers. */
+size_t kern_stride(void);
+
 /* A device of 1, 2 or 5 threads. */
 struct oz_device *kern_device(int threads);
 /* Opens the devices anew with one kernel before all others of its operator (NULL: as they were). */

@@ -22,13 +22,6 @@ static const char *const codecs[] = {
 };
 #define CODECS (sizeof codecs / sizeof *codecs)
 
-/* Under an emulated processor (tests/noavx) one case of five is enough: what it looks for is an instruction
- * that is not there. */
-static size_t stride(void)
-{
-    return getenv("OUNCE_TEST_FEW") != NULL ? 5 : 1;
-}
-
 /* ---- act_quant ---- */
 
 /* How far a value may be from what it was: half a step of its format at its scale. */
@@ -201,7 +194,7 @@ static void smoothing(void **state)
 static void linear_is_the_sum(void **state)
 {
     KERN_SKIP_IDLE()
-    for (size_t i = 0; i < CODECS; i += stride()) {
+    for (size_t i = 0; i < CODECS; i += kern_stride()) {
         for (int act = OZ_ACT_NONE; act < OZ_ACT_MODE_COUNT; act++) {
             check_linear(codecs[i], (enum oz_act_mode)act, 5, 37, 576, false, false);
             check_linear(codecs[i], (enum oz_act_mode)act, 14, 33, 1152, act % 2, !(act % 2));
@@ -423,7 +416,7 @@ static void rows_are_independent(void **state)
     KERN_SKIP_IDLE()
     static const int64_t counts[] = {1, 2, 3, 11, 12, 13, 64, 257};
     static const float static_scale = 0.02F;
-    for (size_t i = 0; i < CODECS * OZ_ACT_MODE_COUNT; i += stride()) {
+    for (size_t i = 0; i < CODECS * OZ_ACT_MODE_COUNT; i += kern_stride()) {
         enum oz_act_mode act = (enum oz_act_mode)(i % OZ_ACT_MODE_COUNT);
         struct oz_linear w = {
             .w = *coded(codecs[i / OZ_ACT_MODE_COUNT], 1, 45, 320, act, NULL, &static_scale)};
