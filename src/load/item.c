@@ -491,13 +491,14 @@ static enum oz_status describe(const struct oz_load_args *a, struct oz_load_item
 }
 
 /* Which item each row belongs to: rows of one parameter share theirs; -1: not loaded. */
-static int32_t group_rows(const struct oz_match *m, int32_t *item_of, struct oz_param **params)
+static int32_t group_rows(const struct oz_load_args *a, int32_t *item_of, struct oz_param **params)
 {
+    const struct oz_match *m = a->match;
     int32_t count = 0;
     for (int32_t r = 0; r < m->table->count; r++) {
         const struct oz_layer *layer = &m->table->rows[r];
         item_of[r] = -1;
-        if (m->row_tensor[r] < 0 || layer->bind == NULL) {
+        if (m->row_tensor[r] < 0 || layer->bind == NULL || !oz_load_takes(a, layer)) {
             continue;
         }
         int32_t at = layer->bind_row_stride != 0 ? count - 1 : -1;
@@ -562,7 +563,7 @@ enum oz_status oz_load_items_init(struct oz_load_items *list, const struct oz_lo
                                    .parts = oz_alloc_zero(rows, sizeof *list->parts)};
     bool memory = item_of != NULL && params != NULL && list->items != NULL && list->parts != NULL;
     if (memory) {
-        list->count = group_rows(m, item_of, params);
+        list->count = group_rows(a, item_of, params);
         deal(list, m, item_of);
     }
     oz_free(item_of);

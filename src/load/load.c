@@ -84,7 +84,7 @@ static enum oz_status load_items(const struct oz_load_args *a, struct oz_load_it
         status = oz_load_stream(a, items, schedule, report, &p, err);
     }
     if (status == OZ_OK) { /* rows that nobody binds, and parts of tensors that nobody reads */
-        status = report(&p, oz_load_bytes(a->match) - p.done_bytes, err);
+        status = report(&p, oz_load_bytes(a) - p.done_bytes, err);
     }
     if (status == OZ_OK) {
         status = check_files(a, err);
@@ -110,7 +110,7 @@ static void count(const struct oz_load_args *a, const struct oz_load_items *item
         return;
     }
     for (int32_t r = 0; r < m->table->count; r++) {
-        s->tensors += m->row_tensor[r] >= 0;
+        s->tensors += m->row_tensor[r] >= 0 && oz_load_takes(a, &m->table->rows[r]);
     }
     for (int64_t i = 0; i < oz_ckpt_count(m->ckpt); i++) {
         s->ignored += m->tensor_rule[i] != NULL;
@@ -133,9 +133,8 @@ static enum oz_status load_with(const struct oz_load_args *a, struct oz_load_ite
     OZ_TRY(oz_load_schedule_init(schedule, a, items, err));
     count(a, items, schedule);
     if (a->model->measuring) {
-        int64_t bytes = oz_load_bytes(a->match);
         if (a->done_bytes != NULL) {
-            *a->done_bytes += bytes;
+            *a->done_bytes += oz_load_bytes(a);
         }
     } else {
         OZ_TRY(load_items(a, items, schedule, err));
@@ -163,11 +162,11 @@ enum oz_status oz_load_component(const struct oz_load_args *a, struct oz_error *
     return status;
 }
 
-int64_t oz_load_bytes(const struct oz_match *m)
+int64_t oz_load_bytes(const struct oz_load_args *a)
 {
     int64_t bytes = 0;
-    for (int32_t r = 0; r < m->table->count; r++) {
-        bytes += oz_match_row_bytes(m, r);
+    for (int32_t r = 0; r < a->match->table->count; r++) {
+        bytes += oz_load_takes(a, &a->match->table->rows[r]) ? oz_match_row_bytes(a->match, r) : 0;
     }
     return bytes;
 }

@@ -40,9 +40,13 @@ struct oz_load_args {
     struct oz_arena *model;
     const struct oz_assignment *assignment; /* of the match's table; NULL: all as it is stored */
     const struct oz_lora *lora;             /* of the match's table, to be merged; NULL: none */
-    int64_t ring_bytes;                     /* of staging; 0: OZ_LOAD_RING_BYTES */
-    bool keep_nonfinite;                    /* NaN and infinity are coded, not refused */
-    oz_progress_fn progress;                /* NULL: none */
+    /* Which rows are loaded; the others are passed over, as if nobody bound them. NULL: all. */
+    bool (*takes)(const void *ctx, const struct oz_layer *layer);
+    const void *takes_ctx;
+    bool passing;            /* what is loaded is used and given back: the report says so */
+    int64_t ring_bytes;      /* of staging; 0: OZ_LOAD_RING_BYTES */
+    bool keep_nonfinite;     /* NaN and infinity are coded, not refused */
+    oz_progress_fn progress; /* NULL: none */
     void *progress_ctx;
     int64_t *done_bytes, total_bytes;
     struct oz_load_stats *stats;   /* added to; may be NULL */
@@ -73,7 +77,13 @@ bool oz_load_is_vector(const struct oz_layer *layer);
 /* The operator that will read a row's parameter. */
 enum oz_param_use oz_load_use(const struct oz_layer *layer);
 
-/* Bytes of the tensors that a load will read. */
-int64_t oz_load_bytes(const struct oz_match *match);
+/* Is a row among those that a load takes? */
+static inline bool oz_load_takes(const struct oz_load_args *a, const struct oz_layer *layer)
+{
+    return a->takes == NULL || a->takes(a->takes_ctx, layer);
+}
+
+/* Bytes of the tensors that a load will read; only match and takes count. */
+int64_t oz_load_bytes(const struct oz_load_args *args);
 
 #endif

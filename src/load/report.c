@@ -61,7 +61,7 @@ static void tell_item(struct oz_load_entry *of_row, const struct oz_load_args *a
         const struct oz_load_part *p = &item->parts[i];
         struct oz_load_entry *e = &of_row[p->row];
         bool streamed = item->way == OZ_WAY_STREAM;
-        e->fate = fate_of(item);
+        e->fate = a->passing ? OZ_FATE_PASSING : fate_of(item);
         e->scheme = item->scheme;
         e->rule = a->assignment != NULL ? a->assignment->choices[p->row].rule : NULL;
         e->kernel = item->kernels[0];
@@ -71,7 +71,7 @@ static void tell_item(struct oz_load_entry *of_row, const struct oz_load_args *a
                                              : OZ_ENCODER_OF_CODEC;
         e->lora = oz_lora_rank(a->lora, p->row) > 0 ? a->lora : NULL;
         e->read_bytes = streamed || item->way == OZ_WAY_MAPPED ? 0 : p->tensor->bytes;
-        e->resident_bytes = share(item, i);
+        e->resident_bytes = a->passing ? 0 : share(item, i);
     }
 }
 
@@ -120,7 +120,11 @@ enum oz_status oz_load_report_add(struct oz_load_report *report, const struct oz
     tell_rows(of_row, a, items, schedule);
     for (int64_t i = 0; i < tensors; i++) {
         const struct oz_tensor_view *t = oz_ckpt_tensor(m->ckpt, i);
-        if (m->tensor_row[i] < 0) {
+        int32_t row = m->tensor_row[i];
+        if (row < 0 ? a->passing : !oz_load_takes(a, &m->table->rows[row])) {
+            continue; /* another load of the component tells of it */
+        }
+        if (row < 0) {
             const struct oz_ignore *rule = m->tensor_rule[i];
             entries[report->count++] =
                 (struct oz_load_entry){.tensor = t,

@@ -16,13 +16,14 @@ struct oz_lora;
 struct oz_load_schedule;
 struct oz_tensor_view;
 
-#define OZ_FATE_MAP(X)                                                           \
-    X(OZ_FATE_ENCODED, "encoded")      /* by its scheme */                       \
-    X(OZ_FATE_PACKED, "packed")        /* its elements, for the kernel */        \
-    X(OZ_FATE_STORED, "stored")        /* its elements, in the model's memory */ \
-    X(OZ_FATE_MAPPED, "mapped")        /* read where it lies in the file */      \
-    X(OZ_FATE_LISTED, "listed")        /* a row that the model does not bind */  \
-    X(OZ_FATE_IGNORED, "ignored")      /* by a rule of the family */             \
+#define OZ_FATE_MAP(X)                                                                   \
+    X(OZ_FATE_ENCODED, "encoded")      /* by its scheme */                               \
+    X(OZ_FATE_PACKED, "packed")        /* its elements, for the kernel */                \
+    X(OZ_FATE_STORED, "stored")        /* its elements, in the model's memory */         \
+    X(OZ_FATE_MAPPED, "mapped")        /* read where it lies in the file */              \
+    X(OZ_FATE_PASSING, "passing")      /* used once, to make a table, then given back */ \
+    X(OZ_FATE_LISTED, "listed")        /* a row that the model does not bind */          \
+    X(OZ_FATE_IGNORED, "ignored")      /* by a rule of the family */                     \
     X(OZ_FATE_UNEXPECTED, "unclaimed") /* nobody asks: oz_match_check refuses it */
 
 enum oz_fate {

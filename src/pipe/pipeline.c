@@ -365,9 +365,16 @@ enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder,
         return OZ_FAIL_NOMEM(err, folder);
     }
     p->class_name = "QwenImagePipeline";
+    options = options != NULL ? options : &none;
     p->path = oz_strdup(folder);
-    enum oz_status status = p->path != NULL ? open_all(p, options != NULL ? options : &none, err)
-                                            : OZ_FAIL_NOMEM(err, folder);
+    p->modulation = oz_alloc_zero(1, sizeof *p->modulation);
+    enum oz_status status = OZ_OK;
+    if (p->path == NULL || p->modulation == NULL) {
+        status = OZ_FAIL_NOMEM(err, folder);
+    } else {
+        p->modulation->mode = options->modulation;
+        status = open_all(p, options, err);
+    }
     if (status != OZ_OK) {
         oz_pipeline_close(&p);
         return status;
@@ -399,6 +406,17 @@ enum oz_status oz_pipeline_check(const struct oz_pipeline *p, struct oz_error *e
     return status == OZ_OK ? OZ_OK : OZ_FAIL(err, status, "%s", all.message);
 }
 
+/* What a load of a component is told; the rest is the pass's. */
+static struct oz_load_args load_args(const struct oz_pipeline *p, const struct oz_component *c)
+{
+    return (struct oz_load_args){.match = c->match,
+                                 .takes = oz_modulation_leaves_in,
+                                 .takes_ctx = p,
+                                 .dev = p->dev,
+                                 .assignment = c->assignment.table != NULL ? &c->assignment : NULL,
+                                 .lora = c->lora};
+}
+
 /* One pass over all components: measuring, or for real. */
 static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz_progress_fn fn,
                                void *ctx, struct oz_error *err)
@@ -406,31 +424,26 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
     int64_t done = 0;
     int64_t total = 0;
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
-        total += oz_load_bytes(p->components[i].match);
+        const struct oz_load_args args = load_args(p, &p->components[i]);
+        total += oz_load_bytes(&args);
     }
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
-        bool measuring = model->measuring;
+        struct oz_load_args args = load_args(p, c);
         c->loaded = (struct oz_load_stats){0};
-        if (measuring) { /* perhaps again */
+        if (model->measuring) { /* perhaps again */
             oz_load_report_deinit(&c->report);
             oz_load_schedule_deinit(&c->schedule);
+            args.report = &c->report;
+            args.schedule = &c->schedule;
         }
-        OZ_TRY(oz_load_component(&(struct oz_load_args){.match = c->match,
-                                                        .report = measuring ? &c->report : NULL,
-                                                        .schedule = measuring ? &c->schedule : NULL,
-                                                        .dev = p->dev,
-                                                        .model = model,
-                                                        .assignment = c->assignment.table != NULL
-                                                                          ? &c->assignment
-                                                                          : NULL,
-                                                        .lora = c->lora,
-                                                        .progress = fn,
-                                                        .progress_ctx = ctx,
-                                                        .done_bytes = &done,
-                                                        .total_bytes = total,
-                                                        .stats = &c->loaded},
-                                 err));
+        args.model = model;
+        args.progress = fn;
+        args.progress_ctx = ctx;
+        args.done_bytes = &done;
+        args.total_bytes = total;
+        args.stats = &c->loaded;
+        OZ_TRY(oz_load_component(&args, err));
     }
     return OZ_OK;
 }
@@ -447,7 +460,7 @@ enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_device *dev, si
     oz_arena_init_measure(&measure, "model");
     OZ_TRY(load_all(p, &measure, NULL, NULL, err));
     *model_bytes = measure.used_bytes;
-    return OZ_OK;
+    return oz_modulation_stays(p) ? OZ_OK : oz_modulation_plan(p, err);
 }
 
 enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz_progress_fn fn,
@@ -494,6 +507,10 @@ void oz_pipeline_close(struct oz_pipeline **pipeline)
     oz_arena_deinit(&p->model);
     if (p->dev != NULL) {
         p->dev->free(p->dev, p->model_memory);
+    }
+    if (p->modulation != NULL) {
+        oz_modulation_deinit(p->modulation, p->dev);
+        oz_free(p->modulation);
     }
     oz_tokenizer_close(&p->tokenizer);
     oz_free(p->defaults.negative_prompt);

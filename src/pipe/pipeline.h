@@ -16,6 +16,7 @@
 #include "model/qwen25_vl/qwen25_vl.h"
 #include "model/qwen_image/qwen_image.h"
 #include "model/qwen_vae/qwen_vae.h"
+#include "pipe/modulation.h"
 #include "pipe/sched_flow.h"
 #include "quant/assign.h"
 #include "quant/layer.h"
@@ -71,6 +72,8 @@ struct oz_pipeline {
      * second activation mode; borrowed from the assignment. */
     const int32_t *fallback_steps;
     int32_t fallback_step_count;
+    /* Its table is made by runs, which see a pipeline that does not change otherwise. */
+    struct oz_modulation *modulation;
     struct oz_device *dev; /* borrowed; NULL until loaded */
     void *model_memory;
     struct oz_arena model;
@@ -88,6 +91,7 @@ struct oz_pipeline_options {
     /* Members laid over the model's scheduler config: a JSON object, or the path of a file with one;
      * NULL or "": none. */
     const char *scheduler_config;
+    enum oz_modulation_mode modulation;
 };
 
 /* Opens the model in a folder: configs, headers, tables, matches. Tensors that do not fit are no

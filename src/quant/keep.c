@@ -1,7 +1,4 @@
 /* keep.c: keep-lists by role (decisions.md 13), and the names of sources. */
-#include <ctype.h>
-#include <string.h>
-
 #include "base/error.h"
 #include "base/names.h"
 #include "quant/assign.h"
@@ -22,15 +19,6 @@ const char *oz_keep_name(enum oz_keep keep)
     return (unsigned)keep < OZ_KEEP_COUNT ? keep_names[keep] : "?";
 }
 
-static bool same_word(const char *a, const char *b)
-{
-    while (*a != '\0' && tolower((unsigned char)*a) == tolower((unsigned char)*b)) {
-        a++;
-        b++;
-    }
-    return *a == '\0' && *b == '\0';
-}
-
 enum oz_status oz_keep_parse(enum oz_keep *out, const char *name, struct oz_error *err)
 {
     *out = OZ_KEEP_STANDARD;
@@ -38,7 +26,7 @@ enum oz_status oz_keep_parse(enum oz_keep *out, const char *name, struct oz_erro
         return OZ_OK;
     }
     for (int i = 0; i < OZ_KEEP_COUNT; i++) {
-        if (same_word(keep_names[i], name)) {
+        if (oz_names_same(keep_names[i], name)) {
             *out = (enum oz_keep)i;
             return OZ_OK;
         }

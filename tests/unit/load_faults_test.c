@@ -294,7 +294,8 @@ static void progress_and_cancelling(void **state)
             struct oz_arena measure;
             struct oz_arena model;
             int64_t done = 0;
-            struct watcher w = {.total = oz_load_bytes(match), .stop_at = stop_at};
+            struct watcher w = {.total = oz_load_bytes(&(struct oz_load_args){.match = match}),
+                                .stop_at = stop_at};
             oz_arena_init_measure(&measure, "model");
             struct oz_load_args args =
                 load_model_args_of(devices[1 + stop_at % 3], 1 << 18, &measure);

@@ -175,7 +175,8 @@ struct oz_load_args load_model_args_of(struct oz_device *dev, int64_t ring, stru
                                  .assignment = &assignment,
                                  .lora = lora_used,
                                  .ring_bytes = ring,
-                                 .total_bytes = oz_load_bytes(match)};
+                                 .total_bytes =
+                                     oz_load_bytes(&(struct oz_load_args){.match = match})};
 }
 
 void load_model_unload(struct loaded *l)

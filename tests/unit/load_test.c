@@ -215,7 +215,7 @@ static void all_well(void **state)
     ok(oz_match_check(match, "m", &err));
     assert_true(match->row_tensor[0] == 0 && match->row_tensor[1] == 0);
     assert_int_equal(match->tensor_row[0], 0);
-    assert_int_equal(oz_load_bytes(match), 2 * 96);
+    assert_int_equal(oz_load_bytes(&(struct oz_load_args){.match = match}), 2 * 96);
     done();
 }
 
@@ -584,7 +584,8 @@ static void progress_and_cancelling(void **state)
                                 .progress = stop_at,
                                 .progress_ctx = &calls,
                                 .done_bytes = &bytes,
-                                .total_bytes = oz_load_bytes(match)};
+                                .total_bytes =
+                                    oz_load_bytes(&(struct oz_load_args){.match = match})};
     assert_int_equal(oz_load_component(&args, &err), OZ_ERR_CANCELLED);
     assert_int_equal(calls, 2);
     oz_arena_deinit(&model);

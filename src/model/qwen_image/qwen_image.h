@@ -92,6 +92,18 @@ OZ_MUST_USE enum oz_status oz_qwen_image_mod_init(struct oz_qwen_image_mod *mod,
 void oz_qwen_image_mod_fill(struct oz_exec *x, const struct oz_qwen_image *m,
                             const struct oz_qwen_image_mod *mod, const float *timesteps);
 
+/* Parts [first, first + count) of it, for weights that are not all there at once: part i < layers is the
+ * two linears of block i, part `layers` is norm_out. */
+void oz_qwen_image_mod_fill_part(struct oz_exec *x, const struct oz_qwen_image *m,
+                                 const struct oz_qwen_image_mod *mod, const float *timesteps,
+                                 int32_t first, int32_t count);
+static inline int32_t oz_qwen_image_mod_parts(const struct oz_qwen_image *m)
+{
+    return m->config.layers + 1;
+}
+/* The part that reads a row of the layer table; -1: none. */
+int32_t oz_qwen_image_mod_part(const struct oz_qwen_image *m, const struct oz_layer *layer);
+
 /* ---- forward ---- */
 
 /* A ragged batch. Sequence s has image rows of `image` and text rows of `text`; both have the same

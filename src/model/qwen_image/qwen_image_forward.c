@@ -77,20 +77,29 @@ static void embed_times(struct oz_exec *x, const struct oz_qwen_image *m, int64_
     oz_exec_reset(x, mark);
 }
 
-void oz_qwen_image_mod_fill(struct oz_exec *x, const struct oz_qwen_image *m,
-                            const struct oz_qwen_image_mod *mod, const float *timesteps)
+void oz_qwen_image_mod_fill_part(struct oz_exec *x, const struct oz_qwen_image *m,
+                                 const struct oz_qwen_image_mod *mod, const float *timesteps,
+                                 int32_t first, int32_t count)
 {
     size_t mark = oz_exec_mark(x);
     struct oz_act silu = oz_exec_act(x, mod->rows, width(m));
     embed_times(x, m, mod->rows, timesteps, &silu);
-    for (int32_t i = 0; i < m->config.layers; i++) {
+    for (int32_t i = first; i < first + count && i < m->config.layers; i++) {
         const struct oz_qwen_image_block *b = &m->blocks[i];
         modulate(x, b->label_image, &silu, &b->image.mod, &mod->image[i]);
         modulate(x, b->label_text, &silu, &b->text.mod, &mod->text[i]);
     }
-    struct oz_act final = mod->final;
-    modulate(x, "norm_out", &silu, &m->norm_out, &final);
+    if (first + count > m->config.layers) {
+        struct oz_act final = mod->final;
+        modulate(x, "norm_out", &silu, &m->norm_out, &final);
+    }
     oz_exec_reset(x, mark);
+}
+
+void oz_qwen_image_mod_fill(struct oz_exec *x, const struct oz_qwen_image *m,
+                            const struct oz_qwen_image_mod *mod, const float *timesteps)
+{
+    oz_qwen_image_mod_fill_part(x, m, mod, timesteps, 0, oz_qwen_image_mod_parts(m));
 }
 
 /* ---- one stream of one block ---- */

@@ -126,3 +126,19 @@ enum oz_status oz_qwen_image_build(struct oz_qwen_image *m, const struct oz_qwen
     oz_params_describe(t);
     return OZ_OK;
 }
+
+int32_t oz_qwen_image_mod_part(const struct oz_qwen_image *m, const struct oz_layer *layer)
+{
+    if (layer->bind == &m->norm_out.w || layer->bind == &m->norm_out.b) {
+        return m->config.layers;
+    }
+    for (int32_t i = 0; i < m->config.layers; i++) {
+        const struct oz_linear *image = &m->blocks[i].image.mod;
+        const struct oz_linear *text = &m->blocks[i].text.mod;
+        if (layer->bind == &image->w || layer->bind == &image->b || layer->bind == &text->w ||
+            layer->bind == &text->b) {
+            return i;
+        }
+    }
+    return -1;
+}
