@@ -631,4 +631,9 @@ OZ_API OZ_MUST_USE enum oz_status oz_method_register(const struct oz_method_opti
 #ifdef __cplusplus
 }
 #endif
+
+#ifdef OZ_UNSTABLE
+#include <ounce/service.h> /* many callers, one model; pictures as files in memory */
+#endif
+
 #endif
