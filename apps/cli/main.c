@@ -183,7 +183,7 @@ static void print_usage(void)
         "  ounce generate --prompt \"red apple\" -o apple.png\n\n"
         "Exit status: 0 done, 1 internal error, 2 usage, 3 malformed file, 4 valid but not\n"
         "supported, 5 out of memory, 6 input or output, 7 a threshold was missed, 8 no such\n"
-        "model, 9 device absent or lost, 130 interrupted.\n");
+        "model, 9 device absent or lost, 11 busy, 130 interrupted.\n");
 }
 
 static enum oz_status fail_command(const char *name)

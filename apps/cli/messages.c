@@ -28,6 +28,7 @@ static const struct {
     {OZ_ERR_NO_MODEL, 8},    /* no such model */
     {OZ_ERR_DEVICE, 9},      /* device absent or lost */
     {OZ_ERR_CANCELLED, 130}, /* interrupted */
+    {OZ_ERR_BUSY, 11},       /* busy, try again later */
 };
 #define COUNT_STATUS(name, value, text) +1
 _Static_assert(sizeof exit_codes / sizeof *exit_codes == 0 OZ_STATUS_MAP(COUNT_STATUS),

@@ -34,7 +34,8 @@ extern "C" {
     X(OZ_ERR_THRESHOLD, 7, "a threshold was missed")    \
     X(OZ_ERR_NO_MODEL, 8, "no such model")              \
     X(OZ_ERR_DEVICE, 9, "device absent or lost")        \
-    X(OZ_ERR_CANCELLED, 10, "interrupted")
+    X(OZ_ERR_CANCELLED, 10, "interrupted")              \
+    X(OZ_ERR_BUSY, 11, "busy, try again later")
 
 enum oz_status {
 #define OZ_STATUS_ENUM(name, value, text) name = value,
