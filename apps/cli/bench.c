@@ -17,17 +17,18 @@
 
 static enum oz_status check_kernels(const struct settings *s)
 {
-    const char *foreign = s->width != 0                       ? "width"
-                          : s->height != 0                    ? "height"
-                          : s->num_inference_steps != 0       ? "num-inference-steps"
-                          : s->true_cfg_scale >= 0            ? "true-cfg-scale"
-                          : strcmp(s->precision, "bf16") != 0 ? "precision"
-                          : s->transformer != NULL            ? "transformer"
-                          : s->loras.count > 0                ? "lora"
-                          : s->linear_backend != NULL         ? "linear-backend"
-                          : s->moe_backend != NULL            ? "moe-backend"
-                          : s->report != NULL                 ? "report"
-                                                              : NULL;
+    const char *foreign = s->width != 0                            ? "width"
+                          : s->height != 0                         ? "height"
+                          : s->num_inference_steps != 0            ? "num-inference-steps"
+                          : s->true_cfg_scale >= 0                 ? "true-cfg-scale"
+                          : strcmp(s->precision, "bf16") != 0      ? "precision"
+                          : s->transformer != NULL                 ? "transformer"
+                          : s->loras.count > 0                     ? "lora"
+                          : strcmp(s->modulation, "resident") != 0 ? "modulation"
+                          : s->linear_backend != NULL              ? "linear-backend"
+                          : s->moe_backend != NULL                 ? "moe-backend"
+                          : s->report != NULL                      ? "report"
+                                                                   : NULL;
     if (foreign != NULL) {
         return cli_fail(OZ_ERR_ARG,
                         "--%s has no effect with --kernels: kernels have shapes of their own.",

@@ -110,6 +110,7 @@ static enum oz_status check_foreign(const struct settings *s)
         {s->max_time_ratio >= 0, "max-time-ratio"},
         {s->assert_different, "assert-different"},
         {s->allow_unmatched, "allow-unmatched"},
+        {strcmp(s->modulation, "resident") != 0, "modulation"},
         {s->full, "full"},
         {s->budget != NULL, "budget"},
     };

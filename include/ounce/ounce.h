@@ -124,6 +124,13 @@ struct oz_engine_options {
     const char *linear_backend;
     const char
         *moe_backend; /* likewise in experts; an error where the model has none. NULL: auto */
+
+    /* What becomes of the weights that make the transformer's modulation, a third of Qwen-Image's:
+     * "resident" (NULL and "" too): they stay; "schedule": they are read block by block whenever a
+     * call needs timesteps that the last one's table lacks, and given back; "grid": likewise, once,
+     * for every timestep that bf16 knows (timesteps are rounded to it).
+     * "schedule" never changes a result. (docs/options/modulation.md) */
+    const char *modulation;
 };
 
 OZ_API void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size);
@@ -203,7 +210,7 @@ OZ_API const uint8_t *oz_image_pixels(const struct oz_image *image);
 OZ_API const float *oz_image_floats(const struct oz_image *image);
 /* The request that made it, as a JSON object (prompt, negative_prompt, width, height,
  * num_inference_steps, true_cfg_scale,
- * seed, model, quantization, loras and scheduler_config if there are any, precision, version); borrowed. Empty string for images not made by oz_image_generate. */
+ * seed, model, quantization, loras, scheduler_config and modulation grid if there are any, precision, version); borrowed. Empty string for images not made by oz_image_generate. */
 OZ_API const char *oz_image_metadata(const struct oz_image *image);
 
 struct oz_png_options {

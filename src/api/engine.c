@@ -120,6 +120,8 @@ static enum oz_status check_options(const struct oz_engine_options *o, struct oz
                        "A keep-list or unmatched patterns are chosen, but no quantization is asked "
                        "for.");
     }
+    enum oz_modulation_mode modulation;
+    OZ_TRY(oz_modulation_parse(&modulation, o->modulation, err));
     OZ_TRY(oz_api_check_header_limit(o->max_header_bytes, err));
     OZ_TRY(oz_api_check_loras(o->loras, o->lora_count, err));
     if (o->max_batch < 0 || o->max_batch > 1024) {
@@ -180,6 +182,11 @@ static enum oz_status tell_additions(struct oz_engine *e, const struct oz_engine
         oz_buf_puts(&b, ",\"scheduler_config\":");
         oz_buf_json(&b, o->scheduler_config);
     }
+    if (e->pipeline->modulation->mode ==
+        OZ_MODULATION_GRID) { /* the other modes are the same picture */
+        oz_buf_puts(&b, ",\"modulation\":");
+        oz_buf_json(&b, oz_modulation_name(e->pipeline->modulation->mode));
+    }
     if (backend->meaning != NULL) {
         oz_buf_puts(&b, ",\"linear_backend\":");
         oz_buf_json(&b, backend->name);
@@ -200,7 +207,10 @@ static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_opt
     OZ_TRY(oz_api_device_flags(&flags, &backend, o, err));
     OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", flags, e->pool, err));
     OZ_TRY(oz_model_find(o->model, &path, err));
-    const struct oz_pipeline_options how = {.max_header_bytes = o->max_header_bytes,
+    enum oz_modulation_mode modulation;
+    OZ_TRY(oz_modulation_parse(&modulation, o->modulation, err));
+    const struct oz_pipeline_options how = {.modulation = modulation,
+                                            .max_header_bytes = o->max_header_bytes,
                                             .transformer = o->transformer,
                                             .loras = o->loras,
                                             .lora_count = o->lora_count,

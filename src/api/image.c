@@ -248,7 +248,8 @@ static enum oz_status wrap(const struct oz_engine *engine, const struct oz_task 
 
 static void add_stats(struct oz_engine *e, const struct oz_run_stats *s)
 {
-    int64_t plan = (int64_t)(s->measured.step + s->measured.plan + s->measured.sequences);
+    int64_t plan =
+        (int64_t)(s->measured.step + s->measured.plan + s->measured.sequences + s->measured.table);
     pthread_mutex_lock(&e->lock);
     e->stats.text_s += s->text_s;
     e->stats.denoise_s += s->denoise_s;

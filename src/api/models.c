@@ -169,6 +169,7 @@ static enum oz_status read_job(struct job *job, struct oz_error *err)
     struct oz_model_args *a = &job->args;
     a->how = (struct oz_variant_setting){.dev = job->dev,
                                          .max_header_bytes = job->engine.max_header_bytes};
+    OZ_TRY(oz_modulation_parse(&a->how.modulation, job->engine.modulation, err));
     a->reference = (struct oz_variant){.label = "reference",
                                        .model = o->reference_model != NULL ? o->reference_model
                                                                            : job->engine.model};

@@ -126,7 +126,10 @@ static enum oz_status make(struct job *job, struct oz_error *err)
     flags |= OZ_DEVICE_PLAN_ONLY;
     OZ_TRY(oz_device_open(&job->dev, e->device != NULL ? e->device : "cpu", flags, job->pool, err));
     OZ_TRY(oz_model_find(e->model, &job->path, err));
+    enum oz_modulation_mode modulation;
+    OZ_TRY(oz_modulation_parse(&modulation, e->modulation, err));
     const struct oz_pipeline_options how = {.max_header_bytes = e->max_header_bytes,
+                                            .modulation = modulation,
                                             .loras = e->loras,
                                             .lora_count = e->lora_count,
                                             .transformer = e->transformer};

@@ -85,6 +85,7 @@ static enum oz_status read_job(struct job *job, struct oz_error *err)
     OZ_TRY(oz_api_open_study_device(&job->engine, &job->pool, &job->dev, err));
     a->how = (struct oz_variant_setting){.dev = job->dev,
                                          .max_header_bytes = job->engine.max_header_bytes};
+    OZ_TRY(oz_modulation_parse(&a->how.modulation, job->engine.modulation, err));
     a->model = job->engine.model;
     a->schemes = job->schemes;
     a->tasks = job->tasks;

@@ -153,7 +153,10 @@ static enum oz_status lay_out_plan(struct run *r, struct oz_arena *plan)
     OZ_TRY(oz_arena_push(plan, (size_t)r->rows.count * sizeof(float), &memory));
     r->device_timesteps = memory;
     OZ_TRY(oz_latent_scale_init(&r->latents, r->p, plan));
-    OZ_TRY(oz_qwen_image_mod_init(&r->mod, &r->p->transformer, r->rows.count, r->mod_acts, plan));
+    if (oz_modulation_stays(r->p)) {
+        OZ_TRY(
+            oz_qwen_image_mod_init(&r->mod, &r->p->transformer, r->rows.count, r->mod_acts, plan));
+    }
     r->plan_mark = oz_arena_mark(plan);
     return OZ_OK;
 }
@@ -164,10 +167,34 @@ static enum oz_status fill_plan(struct run *r)
     struct oz_exec x = begin(r, OZ_EXEC_RUN, &r->step);
     oz_exec_upload(&x, r->device_timesteps, r->rows.times, (size_t)r->rows.count * sizeof(float));
     oz_latent_scale_fill(&x, &r->latents, r->p);
-    oz_qwen_image_mod_fill(&x, &r->p->transformer, &r->mod, r->device_timesteps);
+    if (oz_modulation_stays(r->p)) {
+        oz_qwen_image_mod_fill(&x, &r->p->transformer, &r->mod, r->device_timesteps);
+    }
     enum oz_status status = oz_stage_finish(&x);
     r->stats->denoise_s += oz_clock_seconds() - start;
     return status;
+}
+
+static struct oz_exec begin_table(void *ctx, enum oz_exec_mode mode, struct oz_arena *step)
+{
+    return begin(ctx, mode, step);
+}
+
+/* Where the weights do not stay: the table that the pipeline keeps, made anew if need be. */
+static enum oz_status take_table(struct run *r)
+{
+    const struct oz_modulation *m = r->p->modulation;
+    double start = oz_clock_seconds();
+    OZ_TRY(oz_modulation_prepare(r->p, r->rows.times, r->rows.count, begin_table, r, r->err));
+    for (int32_t i = 0; i < r->count; i++) {
+        struct oz_sequence *s = &r->sequences[i];
+        for (int32_t k = 0; k < s->task.steps; k++) {
+            float time = oz_modulation_time(m, r->rows.times[s->mod_rows[k]]);
+            s->mod_rows[k] = (int32_t)oz_modulation_row(m, time);
+        }
+    }
+    r->stats->denoise_s += oz_clock_seconds() - start;
+    return OZ_OK;
 }
 
 /* ---- decoding ---- */
@@ -195,7 +222,9 @@ static enum oz_status measure_stages(struct run *r, size_t *bytes)
     struct oz_arena step;
     oz_arena_init_measure(&step, "step");
     struct oz_exec x = begin(r, OZ_EXEC_MEASURE, &step);
-    oz_qwen_image_mod_fill(&x, &r->p->transformer, &r->mod, r->device_timesteps);
+    if (oz_modulation_stays(r->p)) {
+        oz_qwen_image_mod_fill(&x, &r->p->transformer, &r->mod, r->device_timesteps);
+    }
     for (int32_t i = 0; i < r->count && oz_exec_ok(&x); i++) {
         struct oz_sequence *s = &r->sequences[i];
         for (int j = 0; j < s->branches; j++) {
@@ -303,6 +332,18 @@ static enum oz_status check_memory(const struct run *r, const struct oz_run_byte
                    (long long)free_bytes, (long long)total_bytes);
 }
 
+/* Shapes of a table that is not there yet; what it takes, and making it. */
+static enum oz_status measure_table(struct run *r, struct oz_run_bytes *bytes)
+{
+    struct oz_modulation_bytes m;
+    struct oz_arena table;
+    OZ_TRY(oz_modulation_measure(r->p, r->rows.count, &m, r->err));
+    bytes->table = m.table;
+    bytes->making = m.making;
+    oz_arena_init_measure(&table, "modulation");
+    return oz_qwen_image_mod_init(&r->mod, &r->p->transformer, r->rows.count, r->mod_acts, &table);
+}
+
 /* What everything takes, from shapes alone. */
 static enum oz_status measure(struct run *r, struct oz_run_bytes *bytes)
 {
@@ -312,6 +353,9 @@ static enum oz_status measure(struct run *r, struct oz_run_bytes *bytes)
     oz_arena_init_measure(&fixed, "plan");
     if (lay_out_plan(r, &fixed) != OZ_OK) {
         return OZ_FAIL_NOMEM(r->err, "the plan");
+    }
+    if (!oz_modulation_stays(r->p)) {
+        OZ_TRY(measure_table(r, bytes));
     }
     for (int32_t i = 0; i < r->count; i++) {
         oz_stage_sketch(&r->sequences[i], r->p);
@@ -403,7 +447,15 @@ static enum oz_status deliver_done(struct run *r)
 
 static enum oz_status run_all(struct run *r)
 {
+    if (!oz_modulation_stays(r->p)) { /* first: what making it takes is given back again */
+        OZ_TRY(take_table(r));
+    }
     OZ_TRY(reserve(r));
+    if (!oz_modulation_stays(r->p)) {
+        r->mod = r->p->modulation->mod;
+        r->stats->used.table = r->p->modulation->bytes;
+        r->stats->used.making = r->stats->measured.making;
+    }
     OZ_TRY(fill_plan(r));
     size_t held = 0;
     while (r->done < r->count) {

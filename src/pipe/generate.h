@@ -20,6 +20,9 @@ struct oz_run_bytes {
     size_t plan;      /* modulation table and the largest composition */
     size_t sequences; /* the most that is joined at once */
     size_t pictures;  /* host: all finished pictures as f32, and the pixels of one more */
+    /* Where modulation weights do not stay (pipe/modulation.h): the table, which stays for later calls,
+     * and what making it takes before the rest is taken; else 0. */
+    size_t table, making;
 };
 
 struct oz_run_stats {

@@ -260,7 +260,11 @@ static void put_memory(struct oz_buf *b, const struct oz_plan *p)
     put_line(b, "staging (largest of the components')", m->staging, -1);
     put_line(b, "schedules and lists", m->bookkeeping, m->bookkeeping);
     put_line(b, "scratch of a step", -1, (int64_t)r->step);
-    put_line(b, "modulation table and batch", -1, (int64_t)r->plan);
+    if (r->table > 0) {
+        put_line(b, "modulation table, which stays", -1, (int64_t)r->table);
+        put_line(b, "making it, before what follows", -1, (int64_t)r->making);
+    }
+    put_line(b, r->table > 0 ? "batch" : "modulation table and batch", -1, (int64_t)r->plan);
     put_line(b, "pictures under way", -1, (int64_t)r->sequences);
     put_line(b, "pictures that are done", -1, (int64_t)r->pictures);
     put_line(b, "peak (components load one after the other)", m->load, m->run);

@@ -184,6 +184,8 @@ static void put_memory(struct oz_buf *b, const struct oz_plan *p)
     number(b, "plan_bytes", (int64_t)r->plan);
     number(b, "sequence_bytes", (int64_t)r->sequences);
     number(b, "picture_bytes", (int64_t)r->pictures);
+    number(b, "modulation_table_bytes", (int64_t)r->table);
+    number(b, "modulation_making_bytes", (int64_t)r->making);
     number(b, "load_peak_bytes", m->load);
     number(b, "run_peak_bytes", m->run);
     oz_buf_puts(b, "}");
@@ -216,6 +218,7 @@ void oz_plan_json(const struct oz_plan *p, const struct oz_plan_fit *fit, struct
     member(b, "tier", p->dev->tier);
     number(b, "threads", p->threads);
     const struct oz_linear_backend *backend = p->linear_backend;
+    member(b, "modulation", oz_modulation_name(p->pipeline->modulation->mode));
     member(b, "linear_backend", backend != NULL ? backend->name : "auto");
     if (backend != NULL && backend->meaning != NULL) {
         member(b, "linear_backend_means", backend->meaning);

@@ -366,7 +366,9 @@ static enum oz_status predict_run(struct oz_plan *p, const struct oz_plan_args *
     OZ_TRY(oz_run_measure(&run, p->tasks, p->task_count, &m->run_parts, err));
     const struct oz_run_bytes *r = &m->run_parts;
     size_t host = p->dev->host_memory ? r->pictures : 0;
-    m->run = m->resident + m->bookkeeping + (int64_t)(r->step + r->plan + r->sequences + host);
+    size_t drawing = r->step + r->plan + r->sequences + host;
+    size_t most = drawing > r->making ? drawing : r->making; /* one after the other */
+    m->run = m->resident + m->bookkeeping + (int64_t)(r->table + most);
     return OZ_OK;
 }
 

@@ -85,6 +85,7 @@ void oz_model_comparison_stamp(struct oz_model_comparison *c)
     uint64_t hash = oz_hash_text(OZ_HASH_START, c->args->version);
     hash = oz_hash_text(hash, c->tier);
     hash = oz_hash_integer(hash, c->f32_math);
+    hash = oz_hash_integer(hash, (int64_t)c->args->how.modulation);
     hash = oz_hash_integer(hash, c->args->warmup_runs);
     hash = oz_hash_integer(hash, c->args->measure_runs);
     hash = stamp_model(c->args->reference.model, hash);

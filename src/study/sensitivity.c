@@ -377,6 +377,7 @@ static void stamp(struct oz_sensitivity *s)
     const struct oz_pipeline *p = s->probe.reference.pipeline;
     uint64_t h = oz_hash_text(oz_hash_text(OZ_HASH_START, a->version), p->dev->tier);
     h = oz_hash_integer(oz_hash_text(h, p->path), s->probe.reference.bytes.disk);
+    h = oz_hash_integer(h, (int64_t)s->args->how.modulation);
     h = oz_hash_integer(oz_hash_integer(h, p->dev->f32_math), a->full);
     for (int32_t i = 0; i < a->scheme_count; i++) {
         h = oz_hash_text(h, s->schemes[i].value);

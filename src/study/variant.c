@@ -77,7 +77,8 @@ enum oz_status oz_variant_open(struct oz_variant_run *v, const struct oz_variant
     double start = oz_clock_seconds();
     OZ_TRY(read_request(asked, &v->request, err));
     OZ_TRY(oz_model_find(asked->model, &path, err));
-    const struct oz_pipeline_options options = {.max_header_bytes = how->max_header_bytes};
+    const struct oz_pipeline_options options = {.max_header_bytes = how->max_header_bytes,
+                                                .modulation = how->modulation};
     enum oz_status status = oz_pipeline_open(&v->pipeline, path, &options, err);
     oz_free(path);
     OZ_TRY(status);

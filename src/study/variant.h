@@ -33,6 +33,7 @@ struct oz_variant {
 struct oz_variant_setting {
     struct oz_device *dev;
     int64_t max_header_bytes;
+    enum oz_modulation_mode modulation;
     oz_progress_fn progress; /* of loading; NULL: none */
     void *progress_ctx;
 };
