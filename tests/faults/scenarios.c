@@ -348,6 +348,7 @@ static enum oz_status draw_adapted(int32_t count, uint64_t *digest, struct oz_er
     o.model = scratch_path("tiny");
     o.threads = 2;
     o.quantization = "int8";
+    o.modulation = "schedule"; /* one of the adapters is for a layer that passes by */
     o.loras = loras;
     o.lora_count = count;
     return draw(&o, 1, digest, err);

@@ -403,6 +403,71 @@ static void test_same_bytes(void **state)
     }
 }
 
+/* What a call of one task gives, and how many linears of modulation ran for it. */
+static int64_t mod_runs;
+
+static void count_mods(void *ctx, enum oz_op op, const void *args)
+{
+    const struct oz_pipeline *p = ctx;
+    const struct oz_linear_args *a = args;
+    mod_runs += op == OZ_OP_LINEAR && a->w == &p->transformer.norm_out;
+}
+
+static float *draw_watched(const struct oz_pipeline *p, const struct oz_task *task, int64_t runs)
+{
+    struct oz_error err;
+    struct oz_run_stats stats;
+    float *picture;
+    const struct oz_run run = {
+        .pipeline = p, .max_batch = 1, .watch = count_mods, .watch_ctx = (void *)(uintptr_t)p};
+    mod_runs = 0;
+    require(oz_run_generate(&run, task, 1, &picture, &stats, &err), &err);
+    assert_int_equal(mod_runs, runs);
+    assert_int_equal(stats.used.table, stats.measured.table);
+    assert_true((stats.used.table > 0) == (p->modulation->mode != OZ_MODULATION_RESIDENT));
+    return picture;
+}
+
+/* Weights that pass by make the same table; a table that has the timesteps is not made again. */
+static void test_modulation_modes(void **state)
+{
+    struct oz_error err;
+    struct oz_pipeline *p[OZ_MODULATION_COUNT];
+    for (int i = 0; i < OZ_MODULATION_COUNT; i++) {
+        const struct oz_pipeline_options options = {.modulation = (enum oz_modulation_mode)i};
+        require(oz_pipeline_open(&p[i], OZ_TEST_DIR "/../models/emoji", &options, &err), &err);
+        require(oz_pipeline_load(p[i], device, NULL, NULL, &err), &err);
+    }
+    assert_true(p[OZ_MODULATION_SCHEDULE]->model.used_bytes + (9 << 20) <
+                p[OZ_MODULATION_RESIDENT]->model.used_bytes);
+    struct oz_task tasks[3] = {mixed_task(p[0], 0), mixed_task(p[0], 1), mixed_task(p[0], 0)};
+    tasks[1].steps = tasks[0].steps + 3;
+    tasks[2].seed++;
+    for (int k = 0; k < 3; k++) {
+        float *want = draw_watched(p[OZ_MODULATION_RESIDENT], &tasks[k], 1);
+        float *got = draw_watched(p[OZ_MODULATION_SCHEDULE], &tasks[k], 1);
+        float *again = draw_watched(p[OZ_MODULATION_SCHEDULE], &tasks[k], 0);
+        float *grid = draw_watched(p[OZ_MODULATION_GRID], &tasks[k], k == 0);
+        assert_memory_equal(got, want, picture_bytes(&tasks[k]));
+        assert_memory_equal(again, want, picture_bytes(&tasks[k]));
+        size_t values = picture_bytes(&tasks[k]) / sizeof *grid;
+        double sum = 0;
+        for (size_t i = 0; i < values; i++) {
+            sum += ((double)grid[i] - want[i]) * ((double)grid[i] - want[i]);
+        }
+        double psnr = -10 * log10(sum / (double)values);
+        print_message("grid: %.1f dB\n", psnr);
+        assert_true(sum > 0 && psnr > 25); /* rounded timesteps: another picture, a near one */
+        oz_free(want);
+        oz_free(got);
+        oz_free(again);
+        oz_free(grid);
+    }
+    for (int i = 0; i < OZ_MODULATION_COUNT; i++) {
+        oz_pipeline_close(&p[i]);
+    }
+}
+
 static int cancel_at_step(void *ctx, const struct oz_progress *p)
 {
     const int64_t *at = ctx;
@@ -469,6 +534,7 @@ int main(void)
         cmocka_unit_test(test_default_precision),
         cmocka_unit_test(test_planted_faults),
         cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_modulation_modes),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_one_step),
         cmocka_unit_test(test_allocation_failures),

@@ -62,16 +62,23 @@ static int stop(void **state)
 }
 
 /* Opens and assigns; config NULL: as stored. */
-static struct oz_pipeline *open_model(const char *folder, const char *config)
+static struct oz_pipeline *open_in_mode(const char *folder, const char *config,
+                                        enum oz_modulation_mode modulation)
 {
     struct oz_pipeline *p;
     struct oz_request *q;
     const struct oz_request_text text = {.config = config};
+    const struct oz_pipeline_options options = {.modulation = modulation};
     ok(oz_request_create(&q, &text, &err));
-    ok(oz_pipeline_open(&p, folder, NULL, &err));
+    ok(oz_pipeline_open(&p, folder, &options, &err));
     ok(oz_pipeline_assign(p, planner, q, OZ_KEEP_STANDARD, false, &err));
     oz_request_destroy(&q);
     return p;
+}
+
+static struct oz_pipeline *open_model(const char *folder, const char *config)
+{
+    return open_in_mode(folder, config, OZ_MODULATION_RESIDENT);
 }
 
 static void make_plan(struct oz_plan *plan, struct oz_pipeline *p, const struct oz_task *tasks,
@@ -93,20 +100,21 @@ static void near(const char *what, const char *config, int64_t peak, int64_t pre
     assert_true(peak <= predicted + allowed && peak >= predicted - allowed);
 }
 
-static void is_kept_to(const char *folder, const char *config, int32_t count)
+static void is_kept_to_in_mode(const char *folder, const char *config, int32_t count,
+                               enum oz_modulation_mode modulation)
 {
     struct oz_task tasks[4] = {small, small, small, small};
     float *pictures[4];
     struct oz_plan plan;
     struct oz_run_stats stats;
     struct sampler sampler;
-    struct oz_pipeline *p = open_model(folder, config);
+    struct oz_pipeline *p = open_in_mode(folder, config, modulation);
     make_plan(&plan, p, tasks, count);
     const struct oz_plan_memory m = plan.memory;
     oz_plan_deinit(&plan);
     oz_pipeline_close(&p);
 
-    p = open_model(folder, config);
+    p = open_in_mode(folder, config, modulation);
     (void)malloc_trim(0);
     int64_t before = oz_memory_anonymous("");
     sampler_start(&sampler);
@@ -128,6 +136,7 @@ static void is_kept_to(const char *folder, const char *config, int32_t count)
     assert_int_equal(stats.used.step, m.run_parts.step);
     assert_int_equal(stats.used.plan, m.run_parts.plan);
     assert_int_equal(stats.used.sequences, m.run_parts.sequences);
+    assert_int_equal(stats.used.table, m.run_parts.table);
     for (int32_t i = 0; i < count; i++) {
         oz_free(pictures[i]);
     }
@@ -139,6 +148,11 @@ static void is_kept_to(const char *folder, const char *config, int32_t count)
     (void)load;
     (void)peak;
 #endif
+}
+
+static void is_kept_to(const char *folder, const char *config, int32_t count)
+{
+    is_kept_to_in_mode(folder, config, count, OZ_MODULATION_RESIDENT);
 }
 
 static void bundled_model(void **state)
@@ -157,6 +171,8 @@ static void synthetic_model(void **state)
     is_kept_to(scratch_path("wide"), NULL, 1);
     is_kept_to(scratch_path("wide"), "{\"method\":\"int8\"}", 1);
     is_kept_to(scratch_path("wide"), "{\"transformer\":\"nvfp4\",\"text_encoder\":\"fp8\"}", 2);
+    is_kept_to_in_mode(scratch_path("wide"), NULL, 1, OZ_MODULATION_SCHEDULE);
+    is_kept_to_in_mode(scratch_path("wide"), "{\"method\":\"int8\"}", 2, OZ_MODULATION_GRID);
     scratch_remove("wide");
 }
 

@@ -73,5 +73,15 @@ expect 'unknown experts' 2 '' '*--moe-backend triton is not known*' plan --moe-b
 ok 'JSON of a backend' json_ok backend.json
 ok 'its meaning' grep -q '"linear_backend":"torch","linear_backend_means":"products' backend.json
 
+# What becomes of the modulation's weights.
+expect 'they stay' 0 '*modulation table and batch*' '' plan --modulation resident
+ok 'and none passes' sh -c '! grep -q passing "$1"' sh "$logs/out"
+expect 'they pass' 0 '*img_mod.1.weight*passing*modulation table, which stays*making it, before*' '' plan --modulation schedule
+expect 'the grid' 0 '*modulation table, which stays*' '' plan -q fp8 --keep none --modulation grid
+expect 'unknown mode' 2 '' '*--modulation*"table"*resident, schedule, grid*' plan --modulation table
+"$program" plan --json --modulation schedule >modulation.json
+ok 'JSON of a mode' json_ok modulation.json
+ok 'the mode' grep -q '"modulation":"schedule"' modulation.json
+
 expect 'a wrong size' 2 '' '*multiple of 16*' plan --width 100
 expect 'no such model' 8 '' 'ounce: *no-such-model*' plan ./no-such-model
