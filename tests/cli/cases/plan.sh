@@ -78,7 +78,7 @@ expect 'they stay' 0 '*modulation table and batch*' '' plan --modulation residen
 ok 'and none passes' sh -c '! grep -q passing "$1"' sh "$logs/out"
 expect 'they pass' 0 '*img_mod.1.weight*passing*modulation table, which stays*making it, before*' '' plan --modulation schedule
 expect 'the grid' 0 '*modulation table, which stays*' '' plan -q fp8 --keep none --modulation grid
-expect 'unknown mode' 2 '' '*--modulation*"table"*resident, schedule, grid*' plan --modulation table
+expect 'unknown mode' 2 '' '*--modulation must be one of resident, schedule, grid*' plan --modulation table
 "$program" plan --json --modulation schedule >modulation.json
 ok 'JSON of a mode' json_ok modulation.json
 ok 'the mode' grep -q '"modulation":"schedule"' modulation.json
