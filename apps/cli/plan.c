@@ -89,6 +89,7 @@ enum oz_status cli_plan(const struct settings *s)
     struct text_list ignored = {0};
     bool verbose = false;
     oz_plan_options_default(&options);
+    options.fit_by = s->fit_by;
     enum oz_status status = s->fit != NULL ? read_bytes(s->fit, &options.fit_bytes) : OZ_OK;
     if (status != OZ_OK) {
         return status;

@@ -291,6 +291,9 @@ struct oz_plan_options {
      * most so many bytes, and says what was given up and the quantization_config of the result. Then
      * the engine options must not ask for any. 0: no limit. */
     int64_t fit_bytes;
+    /* With fit_bytes: the file of a sensitivity result (oz_sensitivity_options.output_json), by whose
+     * measured errors the main model's layers give way. NULL or "": by their roles. */
+    const char *fit_by;
 };
 OZ_API void oz_plan_options_init(struct oz_plan_options *options, size_t struct_size);
 #define oz_plan_options_default(options) oz_plan_options_init((options), sizeof *(options))

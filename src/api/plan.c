@@ -11,6 +11,7 @@
 #include "pipe/quantize.h"
 #include "plan/describe.h"
 #include "plan/fit.h"
+#include "study/fit_by.h"
 
 #define MAX_TEXT_BYTES ((size_t)512 << 20)
 #define MAX_PICTURES 100000
@@ -57,6 +58,12 @@ static enum oz_status check_fit(const struct oz_engine_options *engine,
     if (o->fit_bytes < 0) {
         return OZ_FAIL(err, OZ_ERR_ARG, "fit_bytes is %lld; it must not be negative.",
                        (long long)o->fit_bytes);
+    }
+    if (o->fit_bytes == 0 && o->fit_by != NULL && o->fit_by[0] != '\0') {
+        return OZ_FAIL(
+            err, OZ_ERR_ARG,
+            "A sensitivity result (fit_by) chooses what gives way to fit into a number of "
+            "bytes; give that number (fit_bytes), too.");
     }
     if (o->fit_bytes == 0) {
         return OZ_OK;
@@ -143,7 +150,11 @@ static enum oz_status make(struct job *job, struct oz_error *err)
                                           .task_count = job->task_count,
                                           .max_batch = e->max_batch,
                                           .limit = job->options->fit_bytes};
-    OZ_TRY(oz_plan_make_fit(&job->plan, &job->fit, &job->pipeline, &job->request, &args, err));
+    const char *by = job->options->fit_by;
+    OZ_TRY(by != NULL && by[0] != '\0' ? oz_plan_make_fit_by(&job->plan, &job->fit, &job->pipeline,
+                                                             &job->request, by, &args, err)
+                                       : oz_plan_make_fit(&job->plan, &job->fit, &job->pipeline,
+                                                          &job->request, &args, err));
     return oz_api_check_moe(job->pipeline, e, err);
 }
 

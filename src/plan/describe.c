@@ -282,7 +282,10 @@ static void put_fit(struct oz_buf *b, const struct oz_plan_fit *fit)
         const struct oz_plan_rung *r = &fit->rungs[i];
         oz_buf_printf(b, "  %-66s", r->gives);
         put_bytes(b, r->need);
-        oz_buf_puts(b, i + 1 == fit->count ? ": fits\n" : ": too much\n");
+        bool fits = r->need <= fit->limit;
+        oz_buf_puts(b, !fits                ? ": too much\n"
+                       : i + 1 < fit->count ? ": fits, with room to give up less\n"
+                                            : ": fits\n");
     }
     if (fit->config == NULL) {
         oz_buf_puts(b, "Nothing is to be quantized.\n");

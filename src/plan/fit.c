@@ -236,7 +236,7 @@ static enum oz_status plan_rung(struct oz_plan *plan, struct oz_pipeline **pipel
     return oz_plan_make(plan, &args, err);
 }
 
-static enum oz_status fail_all(const struct oz_plan_fit *fit, struct oz_error *err)
+enum oz_status oz_plan_fit_fail(const struct oz_plan_fit *fit, struct oz_error *err)
 {
     const struct oz_plan_rung *least = &fit->rungs[0];
     for (int32_t i = 1; i < fit->count; i++) {
@@ -247,6 +247,41 @@ static enum oz_status fail_all(const struct oz_plan_fit *fit, struct oz_error *e
                    " bytes (%.1f MiB), when it comes to %s; ask for smaller pictures, or for fewer "
                    "together.",
                    fit->limit, least->need, (double)least->need / (1024.0 * 1024), least->gives);
+}
+
+enum oz_status oz_plan_fit_try(struct oz_plan *plan, struct oz_plan_fit *fit,
+                               struct oz_pipeline **pipeline, struct oz_request **request,
+                               char *config, const char *gives, const struct oz_plan_fit_args *args,
+                               struct oz_error *err)
+{
+    oz_free(fit->config);
+    fit->config = config;
+    if (fit->count == OZ_PLAN_MAX_RUNGS) {
+        return oz_plan_fit_fail(fit, err);
+    }
+    OZ_TRY(plan_rung(plan, pipeline, request, config, args, err));
+    struct oz_plan_rung *r = &fit->rungs[fit->count++];
+    (void)snprintf(r->gives, sizeof r->gives, "%s", gives);
+    r->need = oz_plan_need(&plan->memory);
+    r->load = plan->memory.load;
+    r->run = plan->memory.run;
+    return OZ_OK;
+}
+
+enum oz_status oz_plan_fit_put_text(struct oz_buf *b, const struct oz_pipeline *p, int32_t bits,
+                                    struct oz_error *err)
+{
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        if (i == OZ_COMPONENT_VAE || is_main(i)) {
+            continue;
+        }
+        struct writing w = {.rung = bits == 8 ? RUNGS - 2 : RUNGS - 1};
+        while (w.rung > 0 && rungs[w.rung].bits != bits) {
+            w.rung--;
+        }
+        OZ_TRY(put_component(b, &p->components[i], &w, err));
+    }
+    return OZ_OK;
 }
 
 enum oz_status oz_plan_make_fit(struct oz_plan *plan, struct oz_plan_fit *fit,
@@ -261,23 +296,17 @@ enum oz_status oz_plan_make_fit(struct oz_plan *plan, struct oz_plan_fit *fit,
         if (*pipeline != NULL && !changes(*pipeline, i)) {
             continue;
         }
-        oz_free(fit->config);
-        fit->config = NULL;
+        char *config = NULL;
         if (*pipeline != NULL) {
-            OZ_TRY(make_config(*pipeline, i, &fit->config, err));
+            OZ_TRY(make_config(*pipeline, i, &config, err));
         }
-        OZ_TRY(plan_rung(plan, pipeline, request, fit->config, a, err));
-        int64_t need = oz_plan_need(&plan->memory);
-        fit->rungs[fit->count++] = (struct oz_plan_rung){.gives = rungs[i].gives,
-                                                         .need = need,
-                                                         .load = plan->memory.load,
-                                                         .run = plan->memory.run};
-        if (need <= a->limit) {
+        OZ_TRY(oz_plan_fit_try(plan, fit, pipeline, request, config, rungs[i].gives, a, err));
+        if (fit->rungs[fit->count - 1].need <= a->limit) {
             return OZ_OK;
         }
     }
     oz_plan_deinit(plan);
-    return fail_all(fit, err);
+    return oz_plan_fit_fail(fit, err);
 }
 
 void oz_plan_fit_deinit(struct oz_plan_fit *fit)

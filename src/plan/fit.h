@@ -22,7 +22,7 @@
 #define OZ_PLAN_MAX_RUNGS 16
 
 struct oz_plan_rung {
-    const char *gives; /* what this one gives up */
+    char gives[160];   /* what this one gives up */
     int64_t need;      /* oz_plan_need with it */
     int64_t load, run; /* peaks, as in struct oz_plan_memory */
 };
@@ -55,5 +55,22 @@ OZ_MUST_USE enum oz_status oz_plan_make_fit(struct oz_plan *plan, struct oz_plan
                                             const struct oz_plan_fit_args *args,
                                             struct oz_error *err);
 void oz_plan_fit_deinit(struct oz_plan_fit *fit);
+
+/* ---- for whoever chooses otherwise (study/fit_by.h) ---- */
+
+/* One more rung: opens the model anew, assigned by the config, plans it, and notes what it needs. `config`
+ * (oz_free; NULL: as stored) becomes fit->config. The plan, pipeline and request before go.
+ * OZ_ERR_THRESHOLD: there have been OZ_PLAN_MAX_RUNGS. */
+OZ_MUST_USE enum oz_status oz_plan_fit_try(struct oz_plan *plan, struct oz_plan_fit *fit,
+                                           struct oz_pipeline **pipeline,
+                                           struct oz_request **request, char *config,
+                                           const char *gives, const struct oz_plan_fit_args *args,
+                                           struct oz_error *err);
+/* The text encoders' linears in 8 or 4 bits as members of a config: "text_encoder": {"targets": ...};
+ * nothing where no layer takes them. OZ_ERR_NOMEM. */
+OZ_MUST_USE enum oz_status oz_plan_fit_put_text(struct oz_buf *b, const struct oz_pipeline *p,
+                                                int32_t bits, struct oz_error *err);
+/* OZ_ERR_THRESHOLD: the least of all rungs is too much; says it. */
+OZ_MUST_USE enum oz_status oz_plan_fit_fail(const struct oz_plan_fit *fit, struct oz_error *err);
 
 #endif

@@ -83,5 +83,20 @@ expect 'unknown mode' 2 '' '*--modulation must be one of resident, schedule, gri
 ok 'JSON of a mode' json_ok modulation.json
 ok 'the mode' grep -q '"modulation":"schedule"' modulation.json
 
+# What gives way by a study's result.
+"$program" random-model -o sensitive --like emoji --layers 2 --text-layers 1 >log 2>&1
+"$program" compare sensitive --quiet -p x --width 32 --height 32 --num-inference-steps 1 --sensitivity \
+    --candidate-quantization int8 --candidate-quantization nvfp4 --output-json layers.json >log 2>&1
+stored=$("$program" plan sensitive --width 32 --height 32 --json | sed -n 's/.*"resident_bytes":\([0-9]*\).*/\1/p' | tail -n 1)
+limit=$("$program" plan sensitive --width 32 --height 32 --json --fit 1T | sed -n 's/.*"need_bytes":\([0-9]*\).*/\1/p')
+limit=$((limit - stored / 8))
+expect 'by measured errors' 0 '*units by their errors * fits*--quantization-config *transformer*' '' \
+    plan sensitive --width 32 --height 32 --fit $limit --fit-by layers.json
+expect 'more than the main model has' 7 '' '*Nothing fits 1048576 bytes*the text encoder at 4 bits*' \
+    plan sensitive --width 32 --height 32 --fit 1M --fit-by layers.json
+expect 'of another model' 3 '' '*is about another model*' plan --fit 20M --fit-by layers.json
+expect 'no result' 3 '' '*modulation.json is no complete result*another document*' plan --fit 20M --fit-by modulation.json
+expect 'a result without a limit' 2 '' '*fit_bytes*' plan --fit-by layers.json
+
 expect 'a wrong size' 2 '' '*multiple of 16*' plan --width 100
 expect 'no such model' 8 '' 'ounce: *no-such-model*' plan ./no-such-model
