@@ -77,14 +77,37 @@ static int64_t elements_of(const struct oz_ckpt_spec *s)
 }
 
 /* Element j of tensor i: of very different sizes, as weights are. */
+static float make_value(int32_t i, int64_t j)
+{
+    double v = fill_value((uint32_t)i, (uint32_t)j);
+    double size = fill_value((uint32_t)i + 7000, (uint32_t)j / 37);
+    return oz_bf16_to_f32(oz_f32_to_bf16((float)(v * exp2(12 * size))));
+}
+
+/* The same, made once: values depend on the numbers alone, and every load is held against them. */
+static float kept_value(int32_t i, int64_t j)
+{
+    enum { KEPT = 1 << 16 };
+    static float *kept[MAX_TENSORS];
+    if (j >= KEPT) {
+        return make_value(i, j);
+    }
+    if (kept[i] == NULL) {
+        kept[i] = malloc(KEPT * sizeof *kept[i]);
+        assert_non_null(kept[i]);
+        for (int64_t k = 0; k < KEPT; k++) {
+            kept[i][k] = make_value(i, k);
+        }
+    }
+    return kept[i][j];
+}
+
 float load_model_value(int32_t i, int64_t j)
 {
     if (i == odd_tensor && j == odd_at) {
         return odd_value;
     }
-    double v = fill_value((uint32_t)i, (uint32_t)j);
-    double size = fill_value((uint32_t)i + 7000, (uint32_t)j / 37);
-    return oz_bf16_to_f32(oz_f32_to_bf16((float)(v * exp2(12 * size))));
+    return kept_value(i, j);
 }
 
 void load_model_new_model(void)

@@ -239,9 +239,17 @@ static bool is_of(const struct adapter *a, const struct oz_layer *row)
 
 static float merged(const struct oz_layer *row, int64_t r, int64_t c, float w)
 {
+    static char last[64]; /* the row whose adapters are known */
+    static bool of_last[ADAPTERS];
+    if (strcmp(row->name, last) != 0) {
+        (void)snprintf(last, sizeof last, "%s", row->name);
+        for (size_t i = 0; i < ADAPTERS; i++) {
+            of_last[i] = is_of(&adapters[i], row);
+        }
+    }
     for (size_t i = 0; i < ADAPTERS; i++) {
         const struct adapter *a = &adapters[i];
-        if (!is_of(a, row)) {
+        if (!of_last[i]) {
             continue;
         }
         float sum = 0;
