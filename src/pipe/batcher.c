@@ -32,6 +32,29 @@ static void init_locks(struct oz_batcher *b)
     pthread_condattr_destroy(&clock);
 }
 
+static struct oz_exec begin_table(void *ctx, enum oz_exec_mode mode, struct oz_arena *step)
+{
+    struct oz_batcher *b = ctx;
+    struct oz_exec x;
+    oz_exec_init(&x, b->dev, mode, step, b->open_err);
+    x.trace = b->options.trace;
+    return x;
+}
+
+/* Where the modulation's weights do not stay, only the grid serves whatever schedule comes. */
+static enum oz_status make_grid(struct oz_batcher *b, struct oz_error *err)
+{
+    if (b->p->modulation->mode == OZ_MODULATION_SCHEDULE) {
+        return OZ_FAIL(
+            err, OZ_ERR_ARG,
+            "With modulation \"schedule\" the weights would be read again for each "
+            "schedule that a caller asks for; a service takes \"resident\" or \"grid\".");
+    }
+    b->open_err = err;
+    return oz_modulation_stays(b->p) ? OZ_OK
+                                     : oz_modulation_prepare(b->p, NULL, 0, begin_table, b, err);
+}
+
 static enum oz_status start(struct oz_batcher *b, struct oz_error *err)
 {
     size_t n = (size_t)b->options.max_num_seqs;
@@ -42,6 +65,7 @@ static enum oz_status start(struct oz_batcher *b, struct oz_error *err)
     if (b->active == NULL || b->members == NULL || b->wanted == NULL || b->mod_acts == NULL) {
         return OZ_FAIL_NOMEM(err, "a service");
     }
+    OZ_TRY(make_grid(b, err));
     OZ_TRY(find_limit(b, err));
     int failed = pthread_create(&b->thread, NULL, oz_batcher_thread, b);
     return failed == 0 ? OZ_OK

@@ -85,8 +85,9 @@ struct oz_batcher {
     struct oz_batch_need need;   /* what was measured last for somebody to join */
     uint64_t blocked;            /* who did not fit to those that run; 0: nobody */
     struct oz_room step, table, plan;
-    size_t sequences; /* bytes of those that have joined */
-    struct oz_mod_rows rows;
+    size_t sequences;          /* bytes of those that have joined */
+    struct oz_error *open_err; /* of the call that opens it */
+    struct oz_mod_rows rows;   /* of a table of its own; with the grid it has none */
     struct oz_act *mod_acts;
     struct oz_qwen_image_mod mod;
     struct oz_latent_scale latents;
@@ -118,6 +119,8 @@ OZ_MUST_USE enum oz_status oz_batcher_reserve_step(struct oz_batcher *b, size_t 
 /* What is held now, and `also`, into the figures; without the lock. */
 void oz_batcher_note_bytes(struct oz_batcher *b, size_t also);
 void oz_batcher_free_rooms(struct oz_batcher *b);
+/* A ticket's sequence needs its rows of the modulation table no longer. */
+void oz_batcher_release_rows(struct oz_batcher *b, struct oz_ticket *t);
 
 /* ---- batcher_queue.c: tickets and turns ---- */
 

@@ -10,6 +10,7 @@
 #include "pipe/batcher_inner.h"
 
 #define FILL_ROWS 64 /* of the table that are computed at once */
+#define NO_ROWS 1    /* of a table that nobody reads, for the pipeline has the grid */
 
 static size_t larger(size_t a, size_t b)
 {
@@ -165,7 +166,12 @@ enum oz_status oz_batcher_measure_ticket(const struct oz_batcher *b, struct oz_t
     struct oz_sequence *s = &t->sequence;
     oz_stage_sketch(s, b->p);
     OZ_TRY(measure_stages(b, t, err));
-    OZ_TRY(measure_set(b, &s, 1, t->task.steps, &need, err));
+    bool own = oz_modulation_stays(b->p);
+    for (int32_t k = 0; k < t->task.steps; k++) {
+        float time = oz_sched_flow_model_time(&b->p->scheduler, s->sigmas[k]);
+        OZ_TRY(oz_modulation_check(b->p->modulation, &time, 1, err));
+    }
+    OZ_TRY(measure_set(b, &s, 1, own ? t->task.steps : NO_ROWS, &need, err));
     t->sequence_bytes = oz_sequence_bytes(s, b->p);
     /* Twice while it is decoded. */
     t->picture_bytes = b->dev->host_memory ? 2 * oz_stage_picture_bytes(&t->task) : 0;
@@ -180,6 +186,9 @@ enum oz_status oz_batcher_measure_ticket(const struct oz_batcher *b, struct oz_t
 static int64_t rows_needed(const struct oz_batcher *b, const struct oz_ticket *t)
 {
     int64_t rows = 0;
+    if (!oz_modulation_stays(b->p)) {
+        return NO_ROWS;
+    }
     for (int64_t i = 0; i < b->rows.count; i++) {
         rows += b->rows.users[i] > 0;
     }
@@ -283,6 +292,36 @@ void oz_batcher_free_rooms(struct oz_batcher *b)
     oz_batch_deinit(&b->batch);
 }
 
+/* Gives each step of a sequence its row. False: there is no room. */
+static bool take_rows(struct oz_batcher *b, struct oz_sequence *s)
+{
+    if (oz_modulation_stays(b->p)) {
+        return oz_mod_rows_take(&b->rows, &b->p->scheduler, s);
+    }
+    for (int32_t k = 0; k < s->task.steps; k++) {
+        float time = oz_sched_flow_model_time(&b->p->scheduler, s->sigmas[k]);
+        s->mod_rows[k] = (int32_t)oz_modulation_row(b->p->modulation,
+                                                    oz_modulation_time(b->p->modulation, time));
+    }
+    return room_bytes(&b->table) > 0;
+}
+
+void oz_batcher_release_rows(struct oz_batcher *b, struct oz_ticket *t)
+{
+    if (oz_modulation_stays(b->p)) {
+        oz_mod_rows_release(&b->rows, &t->sequence);
+    }
+}
+
+/* Behind a table that has been laid out: the grid is there already, but for what decoding takes. */
+static enum oz_status take_grid(struct oz_batcher *b, struct oz_error *err)
+{
+    struct oz_exec x = oz_batcher_begin(b, NULL, err);
+    b->mod = b->p->modulation->mod;
+    oz_latent_scale_fill(&x, &b->latents, b->p);
+    return oz_stage_finish(&x);
+}
+
 /* A table with so many rows; those that run get theirs anew, and none is filled. */
 static enum oz_status replace_table(struct oz_batcher *b, const struct oz_batch_need *need,
                                     struct oz_error *err)
@@ -299,12 +338,13 @@ static enum oz_status replace_table(struct oz_batcher *b, const struct oz_batch_
     status = lay_out_table(b->p, need->mod_rows, b->mod_acts, &b->table.arena, &b->mod, &b->latents,
                            &b->device_times);
     for (int32_t i = 0; i < b->active_count && status == OZ_OK; i++) {
-        bool fits = oz_mod_rows_take(&b->rows, &b->p->scheduler, &b->active[i]->sequence);
+        bool fits = take_rows(b, &b->active[i]->sequence);
         status = fits ? OZ_OK : OZ_ERR_INTERNAL;
     }
-    return status == OZ_OK
-               ? OZ_OK
-               : OZ_FAIL(err, OZ_ERR_INTERNAL, "The modulation table was measured wrong.");
+    if (status != OZ_OK) {
+        return OZ_FAIL(err, OZ_ERR_INTERNAL, "The modulation table was measured wrong.");
+    }
+    return oz_modulation_stays(b->p) ? OZ_OK : take_grid(b, err);
 }
 
 /* What would be held when `need` has room, each room as large as it is if that is enough; and the most
@@ -416,9 +456,9 @@ enum oz_status oz_batcher_make_room(struct oz_batcher *b, struct oz_ticket *t, s
     OZ_TRY(grow_room(b, &b->step, need->step, err));
     OZ_TRY(grow_room(b, &b->plan, need->plan, err));
     OZ_TRY(grow_batch(b, need, err));
-    if (!oz_mod_rows_take(&b->rows, &b->p->scheduler, &t->sequence)) {
+    if (!take_rows(b, &t->sequence)) {
         OZ_TRY(replace_table(b, need, err));
-        if (!oz_mod_rows_take(&b->rows, &b->p->scheduler, &t->sequence)) {
+        if (!take_rows(b, &t->sequence)) {
             return OZ_FAIL(err, OZ_ERR_INTERNAL, "The modulation table was measured wrong.");
         }
     }

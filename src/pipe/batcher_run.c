@@ -100,7 +100,7 @@ static void leave(struct oz_batcher *b, struct oz_ticket *t)
         b->sequences -= t->sequence_bytes;
         oz_sequence_leave(&t->sequence, b->dev);
     }
-    oz_mod_rows_release(&b->rows, &t->sequence);
+    oz_batcher_release_rows(b, t);
     oz_batcher_note_bytes(b, 0);
 }
 

@@ -301,9 +301,8 @@ static enum oz_status make_all(struct workshop *w, const struct oz_pipeline *p,
     return oz_ckpt_check(p->components[OZ_COMPONENT_TRANSFORMER].ckpt, err);
 }
 
-/* Is there a timestep that the grid does not reach? */
-static enum oz_status check_reach(const struct oz_modulation *m, const float *times, int64_t count,
-                                  struct oz_error *err)
+enum oz_status oz_modulation_check(const struct oz_modulation *m, const float *times, int64_t count,
+                                   struct oz_error *err)
 {
     for (int64_t i = 0; i < count && m->mode == OZ_MODULATION_GRID; i++) {
         float time = oz_modulation_time(m, times[i]);
@@ -333,7 +332,7 @@ enum oz_status oz_modulation_prepare(const struct oz_pipeline *p, const float *t
 {
     struct oz_modulation *m = p->modulation;
     struct workshop w = {0};
-    OZ_TRY(check_reach(m, times, count, err));
+    OZ_TRY(oz_modulation_check(m, times, count, err));
     if (has_all(m, times, count)) {
         return OZ_OK;
     }

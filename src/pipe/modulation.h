@@ -72,6 +72,10 @@ float oz_modulation_time(const struct oz_modulation *m, float time);
 /* Row of a timestep in the table that is there; -1: none. */
 int64_t oz_modulation_row(const struct oz_modulation *m, float time);
 
+/* OZ_ERR_ARG: one of these timesteps lies outside of the grid. Other modes have none. */
+OZ_MUST_USE enum oz_status oz_modulation_check(const struct oz_modulation *m, const float *times,
+                                               int64_t count, struct oz_error *err);
+
 /* Bytes that a table for so many distinct timesteps takes (by GRID for all of the grid), and that
  * making it takes besides, which is given back. */
 struct oz_modulation_bytes {
