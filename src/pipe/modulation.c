@@ -271,6 +271,20 @@ static enum oz_status open_workshop(struct workshop *w, const struct oz_pipeline
     return status == OZ_OK ? OZ_OK : OZ_FAIL(err, status, "There is no room for a table.");
 }
 
+/* What was loaded is gone: nothing points to it. */
+static void forget_part(const struct oz_pipeline *p, int32_t part)
+{
+    const struct oz_layer_table *t = &p->components[OZ_COMPONENT_TRANSFORMER].table;
+    for (int32_t i = 0; i < t->count; i++) {
+        struct oz_param *param = t->rows[i].bind;
+        if (oz_qwen_image_mod_part(&p->transformer, &t->rows[i]) == part) {
+            const struct oz_weight *w = &param->weight;
+            param->weight = oz_weight_shape(w->codec, w->slices, w->rows, w->cols);
+            param->packed = NULL;
+        }
+    }
+}
+
 static enum oz_status make_part(struct workshop *w, const struct oz_pipeline *p, int32_t part,
                                 oz_modulation_begin_fn begin, void *ctx, struct oz_error *err)
 {
@@ -287,6 +301,7 @@ static enum oz_status make_part(struct workshop *w, const struct oz_pipeline *p,
         status = x.status == OZ_OK ? dev->wait(dev, x.queue, err) : x.status;
     }
     oz_arena_deinit(&room);
+    forget_part(p, part);
     return status;
 }
 

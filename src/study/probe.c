@@ -23,8 +23,14 @@ static struct oz_component *transformer(const struct oz_variant_run *v)
 
 /* ---- units ---- */
 
-static int64_t resident_bytes(const struct oz_component *c, int32_t row)
+/* Nothing where modulation weights will not stay (pipe/modulation.h). */
+static int64_t resident_bytes(const struct oz_probe *p, const struct oz_component *c, int32_t row)
 {
+    const struct oz_qwen_image *model = &p->reference.pipeline->transformer;
+    if (p->args->how.modulation != OZ_MODULATION_RESIDENT &&
+        oz_qwen_image_mod_part(model, &c->table.rows[row]) >= 0) {
+        return 0;
+    }
     for (int64_t i = 0; i < c->report.count; i++) {
         const struct oz_load_entry *e = &c->report.entries[i];
         if (e->row == row) {
@@ -52,7 +58,7 @@ static void add_unit(struct oz_probe *p, const struct oz_component *c, int32_t r
     }
     u->rows[u->parts++] = row;
     u->elements += l->shape[0] * l->shape[1];
-    u->stored_bytes += resident_bytes(c, row);
+    u->stored_bytes += resident_bytes(p, c, row);
 }
 
 static enum oz_status list_units(struct oz_probe *p, struct oz_error *err)
@@ -261,7 +267,10 @@ enum oz_status oz_probe_open(struct oz_probe *p, const struct oz_probe_args *arg
     const struct oz_variant asked = {.label = "reference", .model = args->model};
     int64_t steps_total = p->steps_total;
     *p = (struct oz_probe){.args = args, .steps_total = steps_total};
-    OZ_TRY(oz_variant_open(&p->reference, &asked, &args->how, err));
+    p->how = args->how;
+    p->how.modulation =
+        OZ_MODULATION_RESIDENT; /* weights that pass by cannot be lent or looked at */
+    OZ_TRY(oz_variant_open(&p->reference, &asked, &p->how, err));
     OZ_TRY(list_units(p, err));
     OZ_TRY(resolve(p, err));
     return draw_expected(p, err);
@@ -334,7 +343,7 @@ enum oz_status oz_probe_open_scheme(struct oz_probe *p, const char *value,
     if (status == OZ_OK) {
         const struct oz_variant asked = {
             .label = info->name, .model = p->args->model, .quantization = oz_buf_text(&config)};
-        status = oz_variant_open(&p->scheme, &asked, &p->args->how, err);
+        status = oz_variant_open(&p->scheme, &asked, &p->how, err);
     }
     oz_buf_deinit(&config);
     return status;
@@ -350,7 +359,7 @@ int64_t oz_probe_scheme_bytes(const struct oz_probe *p, int32_t unit)
     const struct oz_probe_unit *u = &p->units[unit];
     int64_t bytes = 0;
     for (int32_t k = 0; k < u->parts; k++) {
-        bytes += resident_bytes(transformer(&p->scheme), u->rows[k]);
+        bytes += resident_bytes(p, transformer(&p->scheme), u->rows[k]);
     }
     return bytes;
 }

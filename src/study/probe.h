@@ -40,6 +40,7 @@ struct oz_probe_args {
 };
 
 struct oz_probe {
+    struct oz_variant_setting how;    /* the caller's, but that all weights stay */
     const struct oz_probe_args *args; /* borrowed */
     struct oz_variant_run reference, scheme;
     bool *takes; /* [units]: the open scheme has it */

@@ -343,7 +343,9 @@ static enum oz_status open_probe(struct oz_sensitivity *s, struct oz_error *err)
                                .progress = a->progress,
                                .progress_ctx = a->progress_ctx};
     OZ_TRY(oz_probe_open(&s->probe, &s->probe_args, err));
-    s->transformer_bytes = s->probe.reference.bytes.transformer;
+    const struct oz_variant_bytes *bytes = &s->probe.reference.bytes;
+    bool stays = a->how.modulation == OZ_MODULATION_RESIDENT;
+    s->transformer_bytes = bytes->transformer - (stays ? 0 : bytes->transformer_modulation);
     if (s->probe.count == 0) {
         return OZ_FAIL(
             err, OZ_ERR_ARG,

@@ -88,7 +88,7 @@ expect 'a proposal' 0 "*proposal: *--quantization-config '{*}'*proof, on seeds*p
 ok 'its report' grep -q 'Which layers bear it' layers.html
 expect 'an impossible budget' 7 '*66 linears*' 'ounce: No assignment of these schemes has so few bytes*' $search --budget bytes=1KiB
 expect 'pictures, and a budget in dB' 0 '*(full)*proposal: *' '' compare $tiny --quiet -p x --sensitivity --full --candidate-quantization int8 --budget psnr=20
-expect 'a relative L2' 0 '*proposal: *' '' $search --budget rel-l2=0.5
+expect 'a relative L2, and modulation that passes by' 0 '*proposal: *proof*' '' $search --budget rel-l2=0.5 --modulation schedule
 expect 'a budget that is none' 2 '' 'ounce: A budget is psnr=DB*not "psnr=x".' $search --budget psnr=x
 expect 'a report without a proposal' 2 '' '*needs --budget.' $search --report x.html
 expect 'a scheme that is more' 2 '' 'ounce: *a search takes methods*' compare $tiny -p x --sensitivity --candidate-quantization '{"method": "mxfp4", "mxfp4_scale_alg": 0}'
