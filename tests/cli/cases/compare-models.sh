@@ -78,16 +78,17 @@ expect 'an option of models for pictures' 2 '' 'ounce: --report is about models;
 expect 'both voices' 2 '' 'ounce: --quiet and --verbose exclude each other.' $one int8 --verbose
 
 # Which layers bear which scheme.
-search="compare $tiny --quiet -p x --sensitivity --candidate-quantization int8 --candidate-quantization nvfp4"
-expect 'ranks' 0 '*66 linears*role*modulation*mlp_down*all*layer, worst first*more, and the least*no picture needs it*' '' $search --output-json layers.json
+"$program" random-model -o few --like emoji --layers 2 --text-layers 1 >"$logs/out"
+search="compare few $tiny --quiet -p x --sensitivity --candidate-quantization int8 --candidate-quantization nvfp4"
+expect 'ranks' 0 '*26 linears*role*modulation*mlp_down*all*layer, worst first*more, and the least*no picture needs it*' '' $search --output-json layers.json
 ok 'JSON of layers' json_ok layers.json
 sed '1s/"complete": true/"complete": false/; s/"kept": [0-9][0-9.e+-]*/"kept": null/; s/"cost": [0-9][0-9.e+-]*/"cost": null/g' layers.json >half.json
 expect 'goes on from what was measured' 0 '*' '*going on with what an earlier run has measured*' $search --output-json half.json
 ok 'to the same' sh -c 'grep -o "\"cost\": [^}]*" layers.json >a; grep -o "\"cost\": [^}]*" half.json >b; cmp a b'
-expect 'a proposal' 0 "*proposal: *--quantization-config '{*}'*proof, on seeds*proposal *[0-9].[0-9][0-9]*" '' $search --budget bytes=16MiB --report layers.html
+expect 'a proposal' 0 "*proposal: *--quantization-config '{*}'*proof, on seeds*proposal *[0-9].[0-9][0-9]*" '' $search --budget bytes=6MiB --report layers.html
 ok 'its report' grep -q 'Which layers bear it' layers.html
-expect 'an impossible budget' 7 '*66 linears*' 'ounce: No assignment of these schemes has so few bytes*' $search --budget bytes=1KiB
-expect 'pictures, and a budget in dB' 0 '*(full)*proposal: *' '' compare $tiny --quiet -p x --sensitivity --full --candidate-quantization int8 --budget psnr=20
+expect 'an impossible budget' 7 '*26 linears*' 'ounce: No assignment of these schemes has so few bytes*' $search --budget bytes=1KiB
+expect 'pictures, and a budget in dB' 0 '*(full)*proposal: *' '' compare few $tiny --quiet -p x --sensitivity --full --candidate-quantization int8 --budget psnr=20
 expect 'a relative L2, and modulation that passes by' 0 '*proposal: *proof*' '' $search --budget rel-l2=0.5 --modulation schedule
 expect 'a budget that is none' 2 '' 'ounce: A budget is psnr=DB*not "psnr=x".' $search --budget psnr=x
 expect 'a report without a proposal' 2 '' '*needs --budget.' $search --report x.html
