@@ -1,9 +1,9 @@
 /*
- * ckpt/table.h: CONTRACT. Containers (safetensors, sharded safetensors, later GGUF) as one table of
+ * ckpt/table.h: CONTRACT. Containers (safetensors, sharded safetensors, GGUF) as one table of
  * borrowed tensor views.
  *
  * Opening reads headers only. Every claim of a file (counts, lengths, offsets, shapes) is checked
- * against the file's real size before it is used; checkpoint-formats.md section 13.1 is the list.
+ * against the file's real size before it is used; checkpoint-formats.md section 13 is the list.
  * A table is immutable after opening and may be read from several threads. Where another process cuts
  * a file short while it is mapped, `data` reads zeros (base/mapguard.h): oz_ckpt_check says so.
  */
@@ -58,10 +58,12 @@ struct oz_tensor_view {
 struct oz_ckpt;
 
 /*
- * Opens a checkpoint: a .safetensors file, an .index.json, or a folder that holds one of
+ * Opens a checkpoint: a .safetensors file, an .index.json, a .gguf file (of several parts the first:
+ * the others are found beside it), or a folder that holds one of
  * `<stem>.safetensors.index.json`, `<stem>.safetensors` for the given stems in order (NULL ends the
- * list; NULL list: "diffusion_pytorch_model", "model"). The index wins over a lone file beside it.
- * Index and shards are compared both ways.
+ * list; NULL list: "diffusion_pytorch_model", "model"), or else one .gguf file. The index wins over a
+ * lone file beside it. Index and shards are compared both ways. Shapes of a GGUF file are row-major here,
+ * as "comfy.gguf.orig_shape.<tensor>" says where it does.
  * On success *out is the caller's to close. OZ_ERR_IO: cannot be read; OZ_ERR_FORMAT: malformed, or
  * index and shards disagree; OZ_ERR_UNSUPPORTED: a container or dtype that ounce does not read;
  * OZ_ERR_NOMEM. On failure *out is NULL.
@@ -84,7 +86,11 @@ const struct oz_tensor_view *oz_ckpt_find(const struct oz_ckpt *ckpt, const char
 int32_t oz_ckpt_file_count(const struct oz_ckpt *ckpt);
 const struct oz_ckpt_file *oz_ckpt_file(const struct oz_ckpt *ckpt, int32_t index);
 
-/* Value of a key in the files' __metadata__ (the first file that has it), or NULL. */
+/* The type of its elements or blocks as its container's makers write it: "BF16", "Q4_K". */
+const char *oz_tensor_format(const struct oz_tensor_view *t);
+
+/* Value of a key in the files' __metadata__ (the first file that has it), or NULL. Of GGUF's metadata:
+ * numbers in decimal, "true" and "false", short arrays of numbers as "[1,2]"; of others "17 of string". */
 const char *oz_ckpt_metadata(const struct oz_ckpt *ckpt, const char *key);
 
 /* Files in the folder with a checkpoint's suffix that the table does not use (stale or stray):
