@@ -534,6 +534,37 @@ void oz_ckpt_close(struct oz_ckpt **ckpt)
     *ckpt = NULL;
 }
 
+static enum oz_status rename_one(struct oz_ckpt *c, struct oz_tensor_view *t, oz_ckpt_name_fn fn,
+                                 void *ctx, struct oz_error *err)
+{
+    struct oz_buf text;
+    enum oz_status status = OZ_OK;
+    oz_buf_init(&text, OZ_CKPT_MAX_NAME_BYTES);
+    if (fn(ctx, t->name, &text)) {
+        if (text.status != OZ_OK || text.bytes == 0) {
+            status = text.status == OZ_ERR_NOMEM
+                         ? OZ_FAIL_NOMEM(err, t->name)
+                         : OZ_FAIL(err, OZ_ERR_FORMAT,
+                                   "Tensor %s: nothing or too much is left of its name.", t->name);
+        } else {
+            const char *name = oz_ckpt_own(c, oz_buf_text(&text));
+            status = name != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, t->name);
+            t->name = name != NULL ? name : t->name;
+        }
+    }
+    oz_buf_deinit(&text);
+    return status;
+}
+
+enum oz_status oz_ckpt_rename(struct oz_ckpt *c, oz_ckpt_name_fn fn, void *ctx,
+                              struct oz_error *err)
+{
+    for (int64_t i = 0; i < c->count; i++) {
+        OZ_TRY(rename_one(c, &c->tensors[i], fn, ctx, err));
+    }
+    return sort_tensors(c, err);
+}
+
 int64_t oz_ckpt_count(const struct oz_ckpt *ckpt)
 {
     return ckpt->count;

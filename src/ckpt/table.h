@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/buf.h"
 #include "num/dtype.h"
 
 struct oz_codec;
@@ -75,6 +76,15 @@ OZ_MUST_USE enum oz_status oz_ckpt_open_limited(struct oz_ckpt **out, const char
                                                 const char *const *stems, int64_t max_header_bytes,
                                                 struct oz_error *err);
 void oz_ckpt_close(struct oz_ckpt **ckpt); /* NULL is fine; sets *ckpt to NULL */
+
+/*
+ * Gives tensors other names, before anything else has looked at them: those of another convention. fn
+ * writes a tensor's name to `out` and returns true, or returns false: it stays. The table is sorted anew.
+ * OZ_ERR_FORMAT: two tensors would have one name, or none; OZ_ERR_NOMEM.
+ */
+typedef bool (*oz_ckpt_name_fn)(void *ctx, const char *name, struct oz_buf *out);
+OZ_MUST_USE enum oz_status oz_ckpt_rename(struct oz_ckpt *ckpt, oz_ckpt_name_fn fn, void *ctx,
+                                          struct oz_error *err);
 
 int64_t oz_ckpt_count(const struct oz_ckpt *ckpt);
 /* Tensors sorted by name in byte order; index in [0, count). */

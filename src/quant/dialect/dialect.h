@@ -146,7 +146,7 @@ struct oz_stored {
 /*
  * Looks for a component's quantization in its config ("quantization_config") and, for each row of the
  * table, in the names, dtypes and shapes of the tensors; both must agree. `path` names the config in
- * messages. Nothing declared: *out is all zero.
+ * messages. Nothing declared: *out is all zero. GGUF files declare it by the types of their tensors.
  * OZ_ERR_UNSUPPORTED: a toolchain, format, or activations that this version does not read; OZ_ERR_FORMAT:
  * a malformed config, or one that the tensors contradict; OZ_ERR_NOMEM.
  */
@@ -193,6 +193,14 @@ OZ_MUST_USE enum oz_status oz_hf_fp8_read(struct oz_stored *out, const struct oz
 bool oz_vllm_omni_reads(const char *method);
 OZ_MUST_USE enum oz_status oz_vllm_omni_read(struct oz_stored *out, const struct oz_json *q,
                                              const char *path, const struct oz_ckpt *ckpt,
+                                             const struct oz_layer_table *table,
+                                             struct oz_error *err);
+
+/* Of oz_stored_read: a checkpoint with blocks of GGUF's types, whatever its config says. */
+#define OZ_GGUF_METHOD "gguf"
+bool oz_gguf_reads(const struct oz_ckpt *ckpt);
+OZ_MUST_USE enum oz_status oz_gguf_read_rows(struct oz_stored *out, const char *path,
+                                             const struct oz_ckpt *ckpt,
                                              const struct oz_layer_table *table,
                                              struct oz_error *err);
 
