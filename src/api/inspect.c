@@ -309,6 +309,9 @@ enum oz_status oz_model_inspect(const char *model, const struct oz_inspect_optio
         OZ_TRY(oz_api_copy_options(&o, sizeof o, options, "inspect options", err));
     }
     OZ_TRY(oz_api_check_header_limit(o.max_header_bytes, err));
+    if (oz_api_is_checkpoint(model)) {
+        return oz_api_inspect_file(model, &o, write, ctx, err);
+    }
     OZ_TRY(oz_model_find(model, &path, err));
     const struct oz_pipeline_options how = {.max_header_bytes = o.max_header_bytes,
                                             .transformer = o.transformer};

@@ -610,6 +610,17 @@ const char *oz_ckpt_metadata(const struct oz_ckpt *ckpt, const char *key)
     return NULL;
 }
 
+bool oz_ckpt_metadata_at(const struct oz_ckpt *ckpt, int32_t index, const char **key,
+                         const char **value)
+{
+    if (index < 0 || index >= ckpt->meta_count) {
+        return false;
+    }
+    *key = ckpt->meta[index].key;
+    *value = ckpt->meta[index].value;
+    return true;
+}
+
 int32_t oz_ckpt_stray_count(const struct oz_ckpt *ckpt)
 {
     return ckpt->stray_count;

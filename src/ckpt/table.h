@@ -102,6 +102,9 @@ const char *oz_tensor_format(const struct oz_tensor_view *t);
 /* Value of a key in the files' __metadata__ (the first file that has it), or NULL. Of GGUF's metadata:
  * numbers in decimal, "true" and "false", short arrays of numbers as "[1,2]"; of others "17 of string". */
 const char *oz_ckpt_metadata(const struct oz_ckpt *ckpt, const char *key);
+/* The i-th entry of all files' metadata, in their order; false behind the last. */
+bool oz_ckpt_metadata_at(const struct oz_ckpt *ckpt, int32_t index, const char **key,
+                         const char **value);
 
 /* Files in the folder with a checkpoint's suffix that the table does not use (stale or stray):
  * their count, and the i-th one's name in byte order. `inspect` and the plan name them. None for a

@@ -1,11 +1,11 @@
 """Golden GGUF file: every block type, and what gguf-py makes of it.
 
-    python tools/golden/gguf_blocks.py --out tests/golden/gguf/blocks.gguf
+    python tools/golden/gguf_blocks.py --ggml /path/libggml.so --out tests/golden/gguf/blocks.gguf
 
 Written with gguf's own writer. For each type T (lower case) the file has `T` [ROWS, COLS] in that type, and `T.values` F32
-[ROWS, COLS]: the values that gguf.quants.dequantize gives. Row 0 is, where gguf can quantize to T, one row of smooth
-numbers, quantized by it; other rows are blocks of hashed bytes, with the bits taken out that would make their f16 factors
-larger than 2 or not finite. What gguf does not dequantize (q8_k, q1_0) is computed here from the types'
+[ROWS, COLS]: the values that gguf.quants.dequantize gives. Row 0 is one row of smooth numbers, quantized by gguf where it can, else by ggml
+(gguf_model.py says where that is from); where neither can without a matrix of importance, and in row 1, it is blocks of hashed
+bytes, with the bits taken out that would make their f16 factors larger than 2 or not finite. What gguf does not dequantize (q8_k, q1_0) is computed here from the types'
 definitions, independently of the C code; the metadata say which (`ounce.own`). Q8_1, whose size gguf has wrong (40 bytes; ggml
 has 36), and Q2_0, which it does not know, are left out.
 
@@ -20,6 +20,7 @@ import numpy as np
 from gguf import GGUFWriter
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from gguf.quants import QuantError, dequantize, quantize
+from gguf_model import Quantizer
 
 ROWS, COLS, DIGEST_BLOCKS = 2, 256, 768
 
@@ -30,6 +31,8 @@ FACTORS = {
     "iq2_xxs": [1], "iq2_xs": [1], "iq2_s": [1], "iq3_xxs": [1], "iq3_s": [1], "iq1_s": [1], "iq1_m": [55],
     "tq1_0": [53], "tq2_0": [65], "mxfp4": [], "nvfp4": [], "q1_0": [1],
 }
+
+BY_GGML = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "iq3_xxs", "iq3_s", "iq2_s", "q1_0"]
 
 
 def hashed(count, salt):
@@ -79,8 +82,9 @@ def smooth():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
-    out = parser.parse_args().out
-    w = GGUFWriter(out, "golden")
+    parser.add_argument("--ggml", required=True)
+    args = parser.parse_args()
+    w = GGUFWriter(args.out, "golden")
     w.add_uint8("ounce.u8", 200)
     w.add_int8("ounce.i8", -100)
     w.add_uint16("ounce.u16", 60000)
@@ -97,23 +101,26 @@ def main():
     w.add_array("ounce.strings", ["a", "bc", ""])
     w.add_array("ounce.many", list(range(40)))
     x = smooth()
-    by_self = []
+    by_gguf, by_ggml = [], []
     for salt, name in enumerate(FACTORS):
         kind = GGMLQuantizationType[name.upper()]
         elements, size = GGML_QUANT_SIZES[kind]
         b = blocks(name, ROWS * COLS // elements, size, salt)
         try:
             b[:COLS // elements] = quantize(x[None], kind).reshape(-1, size)
-            by_self.append(name)
+            by_gguf.append(name)
         except (QuantError, NotImplementedError):
-            pass
+            if name in BY_GGML:
+                b[:COLS // elements] = Quantizer(name, args.ggml)(x[None]).reshape(-1, size)
+                by_ggml.append(name)
         y = values(name, kind, b).reshape(ROWS, COLS)
         w.add_tensor(name, b.reshape(ROWS, -1), raw_dtype=kind)
         w.add_tensor(name + ".values", y)
         digest = values(name, kind, blocks(name, DIGEST_BLOCKS, size, salt + 100))
         w.add_uint64("ounce.digest." + name, fnv(digest.tobytes()))
         w.add_array("ounce.factors." + name, FACTORS[name] or [-1])
-    w.add_string("ounce.quantized_by_gguf", " ".join(by_self))
+    w.add_string("ounce.quantized_by_gguf", " ".join(by_gguf))
+    w.add_string("ounce.quantized_by_ggml", " ".join(by_ggml))
     w.add_string("ounce.own", "q8_k q1_0")
     w.write_header_to_file()
     w.write_kv_data_to_file()
