@@ -170,7 +170,7 @@ static void block_q2_k(const uint8_t *b, float *y)
     }
 }
 
-/* Sub-blocks of 16 with scales of 6 bits; the third bit of codes, inverted, stands apart. */
+/* Sub-blocks of 16 with scales of 6 bits; the third bits of codes stand apart. */
 static void block_q3_k(const uint8_t *b, float *y)
 {
     const uint8_t *scales = b + 96;
@@ -184,7 +184,7 @@ static void block_q3_k(const uint8_t *b, float *y)
     for (int j = 0; j < K; j++) {
         int low = b[32 + j / 128 * 32 + j % 32] >> j % 128 / 32 * 2 & 3;
         int high = b[j % 32] >> j / 32 & 1;
-        y[j] = dl[j / 16] * (float)(low - (high != 0 ? 0 : 4));
+        y[j] = dl[j / 16] * (float)((low | high << 2) - 4);
     }
 }
 
