@@ -1,6 +1,7 @@
 /* Weights that the file holds quantized: their planes go to where they stay, or chunk by chunk to the
  * packing or the device. Bits are moved; what a dialect's move asks for beyond that is num's. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -115,17 +116,21 @@ static struct piece piece_of(const struct columns *c)
     return (struct piece){begin * size, (end - begin) * size, c->row0 - begin * fields};
 }
 
-static void put_values(const struct columns *c, const uint8_t *line, int64_t i)
+/* Scales; whether all are finite. */
+static bool put_values(const struct columns *c, const uint8_t *line, int64_t i)
 {
+    bool finite = true;
     struct oz_weight row = oz_weight_plain(c->t->dtype, 1, 1, c->rows, (void *)(uintptr_t)line);
     for (int64_t r = 0; r < c->rows; r++) {
         float x;
         row.codec->decode(&row, 0, 0, r, 1, &x);
+        finite = finite && isfinite(x);
         memcpy(c->dst + r * c->stride + 4 * i, &x, sizeof x);
     }
+    return finite;
 }
 
-/* Line i of the tensor; how many zero points makers do not agree about. */
+/* Line i of the tensor; how many zero points makers do not agree about, or -1: a scale is not finite. */
 static int64_t put_line(const struct columns *c, const uint8_t *line, int64_t first, int64_t i)
 {
     switch (c->move) {
@@ -142,7 +147,7 @@ static int64_t put_line(const struct columns *c, const uint8_t *line, int64_t fi
     case OZ_MOVE_GPTQ_ZEROS_LESS_ONE:
         return oz_unpack_gptq_zeros(line, first, c->rows, c->bits,
                                     c->move == OZ_MOVE_GPTQ_ZEROS_LESS_ONE, c->dst + i, c->stride);
-    default: put_values(c, line, i); return 0;
+    default: return put_values(c, line, i) ? 0 : -1;
     }
 }
 
@@ -159,8 +164,12 @@ static enum oz_status read_columns(const struct columns *c, struct oz_error *err
     for (int64_t i = 0; i < c->t->shape[0] && status == OZ_OK; i++) {
         status =
             oz_ckpt_read(c->a->match->ckpt, c->t, i * line_bytes + p.offset, p.bytes, line, err);
-        if (status == OZ_OK) {
-            doubtful += put_line(c, line, p.first, i);
+        int64_t found = status == OZ_OK ? put_line(c, line, p.first, i) : 0;
+        doubtful += found > 0 ? found : 0;
+        if (found < 0 && !c->a->keep_nonfinite) {
+            status = OZ_FAIL(err, OZ_ERR_FORMAT,
+                             "Tensor %s: a scale in line %" PRId64 " is NaN or infinite.",
+                             c->t->name, i);
         }
     }
     oz_free(line);

@@ -90,6 +90,7 @@ struct damage {
     const char *drop;    /* this tensor is not there */
     const char *turned;  /* this one's sizes are exchanged */
     const char *retyped; /* this one has another dtype of the same size */
+    uint16_t scale;      /* scales[7] becomes it; 0: stays */
     int32_t group;       /* g_idx[5] becomes it; 0: stays */
     const char *extra;   /* one more of that name, F32 [1] */
 };
@@ -142,6 +143,9 @@ static void write_layer(const char *name, const struct damage *d)
         memcpy(copy, t != NULL ? (const void *)t->data : &one, bytes);
         if (t != NULL && d->group != 0 && strstr(t->name, "g_idx") != NULL) {
             memcpy(copy + 5 * 4L, &d->group, 4);
+        }
+        if (t != NULL && d->scale != 0 && strstr(t->name, "scales") != NULL) {
+            memcpy(copy + 7 * 2L, &d->scale, 2);
         }
         ok(oz_ckpt_writer_put(w, copy, bytes, &err));
     }
@@ -343,6 +347,18 @@ static void late(void **state)
         ok(read_config(GPTQ));
         assert_int_equal(load_layer(&match, &memory), OZ_ERR_FORMAT);
         assert_non_null(strstr(err.message, "column 5 is in group"));
+        oz_match_destroy(&match);
+        dev->free(dev, memory);
+        oz_ckpt_close(&ckpt);
+    }
+    static const uint16_t scales[] = {0x7C00, 0xFC00, 0x7E00}; /* infinities, NaN */
+    for (int i = 0; i < 3; i++) {
+        const struct damage d = {.scale = scales[i]};
+        void *memory;
+        open_layer("gptqmodel_v1", &d);
+        ok(read_config(GPTQ));
+        assert_int_equal(load_layer(&match, &memory), OZ_ERR_FORMAT);
+        assert_non_null(strstr(err.message, "m.scales: a scale in line 0 is NaN or infinite"));
         oz_match_destroy(&match);
         dev->free(dev, memory);
         oz_ckpt_close(&ckpt);
