@@ -6,95 +6,11 @@
 
 #include "base/log.h"
 #include "ckpt/table.h"
+#include "gguf_file.h"
 #include "num/codec_list.h"
 #include "scratch.h"
 
 static struct oz_error err;
-
-/* ---- a file, bytes appended ---- */
-
-static uint8_t file[1 << 16];
-static size_t used;
-
-static void put(const void *data, size_t bytes)
-{
-    assert_true(used + bytes <= sizeof file);
-    memcpy(file + used, data, bytes);
-    used += bytes;
-}
-
-static void u32(uint32_t n)
-{
-    for (int i = 0; i < 4; i++) {
-        file[used++] = (uint8_t)(n >> 8 * i);
-    }
-}
-
-static void u64(uint64_t n)
-{
-    u32((uint32_t)n);
-    u32((uint32_t)(n >> 32));
-}
-
-static void str(const char *text)
-{
-    u64(strlen(text));
-    put(text, strlen(text));
-}
-
-static void begin(uint64_t tensors, uint64_t keys)
-{
-    used = 0;
-    put("GGUF", 4);
-    u32(3);
-    u64(tensors);
-    u64(keys);
-}
-
-static void key(const char *name, uint32_t type)
-{
-    str(name);
-    u32(type);
-}
-
-static void key_u32(const char *name, uint32_t value)
-{
-    key(name, 4);
-    u32(value);
-}
-
-/* Sizes in the file's order, the fastest first. */
-static void tensor(const char *name, uint32_t rank, const uint64_t *sizes, uint32_t type,
-                   uint64_t offset)
-{
-    str(name);
-    u32(rank);
-    for (uint32_t i = 0; i < rank; i++) {
-        u64(sizes[i]);
-    }
-    u32(type);
-    u64(offset);
-}
-
-static void pad(size_t alignment)
-{
-    while (used % alignment != 0) {
-        file[used++] = 0;
-    }
-}
-
-static void data(size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        file[used++] = (uint8_t)(i * 7 + 1);
-    }
-}
-
-static const char *written(const char *name)
-{
-    scratch_write(name, file, used);
-    return scratch_path("%s", name);
-}
 
 static void is_refused_file(const char *path, enum oz_status status, const char *phrase)
 {
@@ -112,7 +28,7 @@ static void is_refused_file(const char *path, enum oz_status status, const char 
 
 static void is_refused(enum oz_status status, const char *phrase)
 {
-    is_refused_file(written("bad.gguf"), status, phrase);
+    is_refused_file(gguf_write("bad.gguf"), status, phrase);
 }
 
 static struct oz_ckpt *opened(const char *path)
@@ -129,14 +45,14 @@ static const uint64_t two_rows[] = {32, 2};
 /* The format's printed example: one Q8_0 tensor [2, 32]. */
 static void small(void)
 {
-    begin(1, 1);
-    key("general.architecture", 8);
-    str("wan");
-    tensor("t", 2, two_rows, 8, 0);
-    assert_int_equal(used, 108);
-    pad(32);
-    assert_int_equal(used, 128);
-    data(68);
+    gguf_begin(1, 1);
+    gguf_key("general.architecture", 8);
+    gguf_str("wan");
+    gguf_tensor("t", 2, two_rows, 8, 0);
+    assert_int_equal(gguf_used, 108);
+    gguf_pad(32);
+    assert_int_equal(gguf_used, 128);
+    gguf_data(68);
 }
 
 /* ---- good files ---- */
@@ -144,7 +60,7 @@ static void small(void)
 static void example(void **state)
 {
     small();
-    struct oz_ckpt *c = opened(written("example.gguf"));
+    struct oz_ckpt *c = opened(gguf_write("example.gguf"));
     const struct oz_tensor_view *t = oz_ckpt_find(c, "t", NULL);
     assert_non_null(t);
     assert_ptr_equal(t->codec, &oz_codec_q8_0);
@@ -153,20 +69,20 @@ static void example(void **state)
     uint8_t read[68];
     assert_int_equal(oz_ckpt_read(c, t, 0, 68, read, &err), OZ_OK);
     assert_memory_equal(read, t->data, 68);
-    assert_memory_equal(read, file + 128, 68);
+    assert_memory_equal(read, gguf_file + 128, 68);
     assert_string_equal(oz_ckpt_metadata(c, "general.architecture"), "wan");
     oz_ckpt_close(&c);
-    c = opened(written("named.bin")); /* the bytes tell what it is */
+    c = opened(gguf_write("named.bin")); /* the bytes tell what it is */
     oz_ckpt_close(&c);
-    file[4] = 2; /* the same in version 2 */
-    c = opened(written("two.gguf"));
+    gguf_file[4] = 2; /* the same in version 2 */
+    c = opened(gguf_write("two.gguf"));
     oz_ckpt_close(&c);
     scratch_folder("one");
-    (void)written("one/model-q8.gguf");
+    (void)gguf_write("one/model-q8.gguf");
     c = opened(scratch_path("one"));
     assert_int_equal(oz_ckpt_stray_count(c), 0);
     oz_ckpt_close(&c);
-    (void)written("one/model-q4.gguf");
+    (void)gguf_write("one/model-q4.gguf");
     is_refused_file(scratch_path("one"), OZ_ERR_IO, "nor one .gguf file (but 2)");
 }
 
@@ -175,29 +91,29 @@ static void shapes(void **state)
 {
     static const uint64_t flat[] = {256, 8};
     static const uint64_t five[] = {2, 2, 1, 3, 8};
-    begin(2, 1);
-    key("comfy.gguf.orig_shape.in.weight", 9);
-    u32(5);
-    u64(2);
-    u32(32);
-    u32(64);
-    tensor("in.weight", 2, flat, 12, 0);
-    tensor("patch.weight", 5, five, 0, 1152);
-    pad(32);
-    data(1152 + 384);
-    struct oz_ckpt *c = opened(written("shapes.gguf"));
+    gguf_begin(2, 1);
+    gguf_key("comfy.gguf.orig_shape.in.weight", 9);
+    gguf_u32(5);
+    gguf_u64(2);
+    gguf_u32(32);
+    gguf_u32(64);
+    gguf_tensor("in.weight", 2, flat, 12, 0);
+    gguf_tensor("patch.weight", 5, five, 0, 1152);
+    gguf_pad(32);
+    gguf_data(1152 + 384);
+    struct oz_ckpt *c = opened(gguf_write("shapes.gguf"));
     const struct oz_tensor_view *t = oz_ckpt_find(c, "in.weight", NULL);
     assert_true(t->rank == 2 && t->shape[0] == 32 && t->shape[1] == 64 && t->elements == 2048);
     t = oz_ckpt_find(c, "patch.weight", NULL);
     assert_true(t->rank == 5 && t->shape[0] == 8 && t->shape[1] == 3 && t->shape[2] == 1);
     oz_ckpt_close(&c);
-    file[24 + 8 + 31 + 4 + 12] = 33; /* the first size of the array */
+    gguf_file[24 + 8 + 31 + 4 + 12] = 33; /* the first size of the array */
     is_refused(OZ_ERR_FORMAT, "is no shape of the tensor");
-    file[24 + 8] = 'C'; /* the key's first letter: then it is none of ours */
-    c = opened(written("shapes.gguf"));
+    gguf_file[24 + 8] = 'C'; /* the key's first letter: then it is none of ours */
+    c = opened(gguf_write("shapes.gguf"));
     oz_ckpt_close(&c);
-    file[24 + 8] = 'c';
-    file[24 + 8 + 30] = 'x'; /* of a tensor that is not there */
+    gguf_file[24 + 8] = 'c';
+    gguf_file[24 + 8 + 30] = 'x'; /* of a tensor that is not there */
     is_refused(OZ_ERR_FORMAT, "belongs to no tensor");
 }
 
@@ -205,19 +121,19 @@ static void shapes(void **state)
 static void part(uint16_t number, uint16_t count, int32_t tensors, const char *name,
                  const char *path)
 {
-    begin(1, 3);
-    key("split.no", 2);
-    file[used++] = (uint8_t)number;
-    file[used++] = (uint8_t)(number >> 8);
-    key("split.count", 2);
-    file[used++] = (uint8_t)count;
-    file[used++] = (uint8_t)(count >> 8);
-    key("split.tensors.count", 5);
-    u32((uint32_t)tensors);
-    tensor(name, 2, two_rows, 8, 0);
-    pad(32);
-    data(68);
-    (void)written(path);
+    gguf_begin(1, 3);
+    gguf_key("split.no", 2);
+    gguf_file[gguf_used++] = (uint8_t)number;
+    gguf_file[gguf_used++] = (uint8_t)(number >> 8);
+    gguf_key("split.count", 2);
+    gguf_file[gguf_used++] = (uint8_t)count;
+    gguf_file[gguf_used++] = (uint8_t)(count >> 8);
+    gguf_key("split.tensors.count", 5);
+    gguf_u32((uint32_t)tensors);
+    gguf_tensor(name, 2, two_rows, 8, 0);
+    gguf_pad(32);
+    gguf_data(68);
+    (void)gguf_write(path);
 }
 
 static void parts(void **state)
@@ -259,37 +175,37 @@ static void parts(void **state)
 
 static void heads(void **state)
 {
-    begin(0, 0);
-    struct oz_ckpt *c = opened(written("empty.gguf"));
+    gguf_begin(0, 0);
+    struct oz_ckpt *c = opened(gguf_write("empty.gguf"));
     assert_int_equal(oz_ckpt_count(c), 0);
     oz_ckpt_close(&c);
-    used = 23;
+    gguf_used = 23;
     is_refused(OZ_ERR_FORMAT, "the file ends within the number of keys");
-    used = 3;
+    gguf_used = 3;
     is_refused(OZ_ERR_FORMAT, "the file ends within its first bytes");
-    used = 24;
-    file[0] = 'g';
+    gguf_used = 24;
+    gguf_file[0] = 'g';
     is_refused(OZ_ERR_FORMAT, "not a GGUF file");
-    begin(0, 0);
-    file[4] = 1;
+    gguf_begin(0, 0);
+    gguf_file[4] = 1;
     is_refused(OZ_ERR_UNSUPPORTED, "version 1; versions 2 and 3");
-    file[4] = 4;
+    gguf_file[4] = 4;
     is_refused(OZ_ERR_UNSUPPORTED, "version 4");
-    file[4] = 0;
-    file[7] = 3;
+    gguf_file[4] = 0;
+    gguf_file[7] = 3;
     is_refused(OZ_ERR_UNSUPPORTED, "big-endian");
-    begin(UINT64_C(1) << 60, 0);
+    gguf_begin(UINT64_C(1) << 60, 0);
     is_refused(OZ_ERR_FORMAT, "claims 1152921504606846976 tensors");
-    begin(0, UINT64_C(1) << 63);
+    gguf_begin(0, UINT64_C(1) << 63);
     is_refused(OZ_ERR_FORMAT, "claims 9223372036854775808 keys");
-    begin(0, 70000);
+    gguf_begin(0, 70000);
     is_refused(OZ_ERR_FORMAT, "claims 70000 keys");
     small();
-    scratch_write("bad.gguf", file, used);
+    scratch_write("bad.gguf", gguf_file, gguf_used);
     for (size_t n = 4; n < 196; n++) { /* every length short of the whole */
-        used = n;
+        gguf_used = n;
         is_refused(OZ_ERR_FORMAT, "is the download complete?");
-        used = 196;
+        gguf_used = 196;
     }
 }
 
@@ -297,46 +213,46 @@ static void heads(void **state)
 
 static void keys(void **state)
 {
-    begin(0, 1);
-    u64(UINT64_C(1) << 62);
-    data(64);
+    gguf_begin(0, 1);
+    gguf_u64(UINT64_C(1) << 62);
+    gguf_data(64);
     is_refused(OZ_ERR_FORMAT, "ends within a key of the metadata");
-    begin(0, 1);
-    u64(5000);
-    data(6000);
+    gguf_begin(0, 1);
+    gguf_u64(5000);
+    gguf_data(6000);
     is_refused(OZ_ERR_FORMAT, "has 5000 bytes; at most 4096");
-    begin(0, 1);
-    key("", 4);
-    u32(1);
+    gguf_begin(0, 1);
+    gguf_key("", 4);
+    gguf_u32(1);
     is_refused(OZ_ERR_FORMAT, "is empty");
-    begin(0, 1);
-    key("\xFF\xFE", 4);
-    u32(1);
+    gguf_begin(0, 1);
+    gguf_key("\xFF\xFE", 4);
+    gguf_u32(1);
     is_refused(OZ_ERR_FORMAT, "no UTF-8 text");
-    begin(0, 1);
-    u64(3);
-    put("a\0b", 3);
-    u32(4);
-    u32(1);
+    gguf_begin(0, 1);
+    gguf_u64(3);
+    gguf_put("a\0b", 3);
+    gguf_u32(4);
+    gguf_u32(1);
     is_refused(OZ_ERR_FORMAT, "no UTF-8 text");
-    begin(0, 2);
-    key_u32("a", 1);
-    key_u32("a", 1);
+    gguf_begin(0, 2);
+    gguf_key_u32("a", 1);
+    gguf_key_u32("a", 1);
     is_refused(OZ_ERR_FORMAT, "the key a is there twice");
-    begin(0, 1);
-    key_u32("a", 1);
-    file[24 + 9] = 13; /* the type */
+    gguf_begin(0, 1);
+    gguf_key_u32("a", 1);
+    gguf_file[24 + 9] = 13; /* the type */
     is_refused(OZ_ERR_FORMAT, "the unknown type 13");
-    begin(0, 1);
-    key("a", 8);
-    u64(UINT64_C(1) << 40);
-    data(16);
+    gguf_begin(0, 1);
+    gguf_key("a", 8);
+    gguf_u64(UINT64_C(1) << 40);
+    gguf_data(16);
     is_refused(OZ_ERR_FORMAT, "ends within a");
-    begin(0, 1);
-    key("a", 8); /* a value that is no text is told and left out */
-    u64(2);
-    put("\xC3\x28", 2);
-    struct oz_ckpt *c = opened(written("value.gguf"));
+    gguf_begin(0, 1);
+    gguf_key("a", 8); /* a value that is no text is told and left out */
+    gguf_u64(2);
+    gguf_put("\xC3\x28", 2);
+    struct oz_ckpt *c = opened(gguf_write("value.gguf"));
     assert_string_equal(oz_ckpt_metadata(c, "a"), "");
     assert_non_null(strstr(scratch_log, "value of a is no UTF-8"));
     oz_ckpt_close(&c);
@@ -344,11 +260,11 @@ static void keys(void **state)
 
 static void array(uint32_t type, uint64_t count)
 {
-    begin(0, 1);
-    key("a", 9);
-    u32(type);
-    u64(count);
-    data(64);
+    gguf_begin(0, 1);
+    gguf_key("a", 9);
+    gguf_u32(type);
+    gguf_u64(count);
+    gguf_data(64);
 }
 
 static void arrays(void **state)
@@ -366,7 +282,7 @@ static void arrays(void **state)
     array(8, 8); /* lengths of strings are what they are */
     is_refused(OZ_ERR_FORMAT, "ends within a");
     array(0, 64);
-    struct oz_ckpt *c = opened(written("array.gguf"));
+    struct oz_ckpt *c = opened(gguf_write("array.gguf"));
     assert_string_equal(oz_ckpt_metadata(c, "a"), "64 of u8");
     oz_ckpt_close(&c);
 }
@@ -375,26 +291,26 @@ static void alignments(void **state)
 {
     static const uint32_t bad[] = {0, 3, 48, 1U << 21, UINT32_MAX};
     for (int i = 0; i < 5; i++) {
-        begin(0, 1);
-        key_u32("general.alignment", bad[i]);
+        gguf_begin(0, 1);
+        gguf_key_u32("general.alignment", bad[i]);
         is_refused(OZ_ERR_FORMAT, "must be a power of two");
     }
-    begin(0, 1);
-    key("general.alignment", 6);
-    u32(0x42000000);
+    gguf_begin(0, 1);
+    gguf_key("general.alignment", 6);
+    gguf_u32(0x42000000);
     is_refused(OZ_ERR_FORMAT, "must be a number, not 32 (f32)");
-    begin(0, 1);
-    key("split.no", 5);
-    u32(UINT32_MAX);
+    gguf_begin(0, 1);
+    gguf_key("split.no", 5);
+    gguf_u32(UINT32_MAX);
     is_refused(OZ_ERR_FORMAT, "must be a number, not -1 (i32)");
     for (uint32_t n = 1; n <= 256; n *= 16) { /* the data begin there */
-        begin(1, 1);
-        key_u32("general.alignment", n);
-        tensor("t", 2, two_rows, 8, 0);
-        pad(n);
-        size_t at = used;
-        data(68);
-        struct oz_ckpt *c = opened(written("aligned.gguf"));
+        gguf_begin(1, 1);
+        gguf_key_u32("general.alignment", n);
+        gguf_tensor("t", 2, two_rows, 8, 0);
+        gguf_pad(n);
+        size_t at = gguf_used;
+        gguf_data(68);
+        struct oz_ckpt *c = opened(gguf_write("aligned.gguf"));
         assert_int_equal(oz_ckpt_tensor(c, 0)->file_offset, at);
         oz_ckpt_close(&c);
     }
@@ -403,12 +319,12 @@ static void alignments(void **state)
 static void limits(void **state)
 {
     struct oz_ckpt *c;
-    begin(0, 1);
-    key("a", 9);
-    u32(0);
-    u64(4000);
-    data(4000);
-    const char *path = written("large.gguf");
+    gguf_begin(0, 1);
+    gguf_key("a", 9);
+    gguf_u32(0);
+    gguf_u64(4000);
+    gguf_data(4000);
+    const char *path = gguf_write("large.gguf");
     assert_int_equal(oz_ckpt_open_limited(&c, path, NULL, 2000, &err), OZ_ERR_FORMAT);
     assert_non_null(strstr(err.message, "--max-header-bytes"));
     assert_int_equal(oz_ckpt_open_limited(&c, path, NULL, 5000, &err), OZ_OK);
@@ -420,10 +336,10 @@ static void limits(void **state)
 static void one_tensor(uint32_t rank, const uint64_t *sizes, uint32_t type, uint64_t offset,
                        size_t bytes)
 {
-    begin(1, 0);
-    tensor("t", rank, sizes, type, offset);
-    pad(32);
-    data(bytes);
+    gguf_begin(1, 0);
+    gguf_tensor("t", rank, sizes, type, offset);
+    gguf_pad(32);
+    gguf_data(bytes);
 }
 
 static void tensors(void **state)
@@ -435,10 +351,10 @@ static void tensors(void **state)
     static const uint64_t many[6] = {1, 1, 1, 1, 1, 1};
     static const uint64_t negative[] = {UINT64_MAX};
     static const uint64_t large[] = {UINT64_C(1) << 61};
-    begin(1, 0);
-    str("t");
-    u32(1000000);
-    data(64);
+    gguf_begin(1, 0);
+    gguf_str("t");
+    gguf_u32(1000000);
+    gguf_data(64);
     is_refused(OZ_ERR_FORMAT, "has 1000000 dimensions");
     one_tensor(6, many, 0, 0, 4);
     is_refused(OZ_ERR_FORMAT, "has 6 dimensions");
@@ -465,28 +381,28 @@ static void tensors(void **state)
     is_refused(OZ_ERR_FORMAT, "needs 68 bytes");
     one_tensor(2, two_rows, 8, UINT64_MAX - 100, 68);
     is_refused(OZ_ERR_FORMAT, "behind the file's end");
-    begin(1, 0);
-    u64(4);
-    put("\0abc", 4);
-    data(64);
+    gguf_begin(1, 0);
+    gguf_u64(4);
+    gguf_put("\0abc", 4);
+    gguf_data(64);
     is_refused(OZ_ERR_FORMAT, "a tensor's name");
-    begin(2, 0);
-    tensor("t", 2, two_rows, 8, 0);
-    tensor("t", 2, two_rows, 8, 96);
-    pad(32);
-    data(96 + 68);
+    gguf_begin(2, 0);
+    gguf_tensor("t", 2, two_rows, 8, 0);
+    gguf_tensor("t", 2, two_rows, 8, 96);
+    gguf_pad(32);
+    gguf_data(96 + 68);
     is_refused(OZ_ERR_FORMAT, "is in both");
-    begin(2, 0);
-    tensor("a", 2, two_rows, 8, 0);
-    tensor("b", 2, two_rows, 8, 64);
-    pad(32);
-    data(96 + 68);
+    gguf_begin(2, 0);
+    gguf_tensor("a", 2, two_rows, 8, 0);
+    gguf_tensor("b", 2, two_rows, 8, 64);
+    gguf_pad(32);
+    gguf_data(96 + 68);
     is_refused(OZ_ERR_FORMAT, "the data overlap");
-    begin(2, 0);
-    tensor("a", 2, two_rows, 8, 0);
-    tensor("b", 2, two_rows, 8, 0);
-    pad(32);
-    data(96 + 68);
+    gguf_begin(2, 0);
+    gguf_tensor("a", 2, two_rows, 8, 0);
+    gguf_tensor("b", 2, two_rows, 8, 0);
+    gguf_pad(32);
+    gguf_data(96 + 68);
     is_refused(OZ_ERR_FORMAT, "the data overlap");
 }
 

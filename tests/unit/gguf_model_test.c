@@ -10,6 +10,7 @@
 #include "base/pool.h"
 #include "cpu/kernel.h"
 #include "dev/backends.h"
+#include "gguf_file.h"
 #include "num/float.h"
 #include "num/gguf.h"
 #include "pipe/quantize.h"
@@ -45,33 +46,6 @@ static int stop(void **state)
     oz_device_close(&dev);
     oz_pool_destroy(&pool);
     return scratch_close(state);
-}
-
-/* ---- a writer ---- */
-
-static struct oz_buf out;
-
-static void u32(uint32_t n)
-{
-    oz_buf_append(&out, &n, sizeof n);
-}
-
-static void u64(uint64_t n)
-{
-    oz_buf_append(&out, &n, sizeof n);
-}
-
-static void str(const char *text)
-{
-    u64(strlen(text));
-    oz_buf_append(&out, text, strlen(text));
-}
-
-static void pad(void)
-{
-    while (out.bytes % 32 != 0) {
-        oz_buf_append(&out, "", 1);
-    }
 }
 
 /* How a tensor of the bundled model gets into the file: a name (NULL: not at all) and a type. */
@@ -123,7 +97,7 @@ static void put_block(const struct oz_tensor_view *t, int64_t at)
         float q = scale > 0 ? roundf(element(t, at + i) / scale) : 0;
         b[2 + i] = (uint8_t)(int8_t)fmaxf(-127, fminf(127, q));
     }
-    oz_buf_append(&out, b, sizeof b);
+    gguf_put(b, sizeof b);
 }
 
 static void put_data(const struct oz_tensor_view *t, uint32_t type)
@@ -135,24 +109,24 @@ static void put_data(const struct oz_tensor_view *t, uint32_t type)
         if (type == Q8_0) {
             put_block(t, i);
         } else if (type == BF16) {
-            oz_buf_append(&out, &half, 2);
+            gguf_put(&half, 2);
         } else {
-            oz_buf_append(&out, &x, 4);
+            gguf_put(&x, 4);
         }
     }
-    pad();
+    gguf_pad(32);
 }
 
 static void put_info(const struct recipe *r, const struct oz_tensor_view *t, uint64_t offset)
 {
     bool turned = r->turned != NULL && strcmp(t->name, r->turned) == 0;
-    str(r->name(t->name));
-    u32((uint32_t)t->rank);
+    gguf_str(r->name(t->name));
+    gguf_u32((uint32_t)t->rank);
     for (int32_t i = t->rank - 1; i >= 0; i--) {
-        u64((uint64_t)t->shape[turned ? t->rank - 1 - i : i]);
+        gguf_u64((uint64_t)t->shape[turned ? t->rank - 1 - i : i]);
     }
-    u32(type_of(r, t));
-    u64(offset);
+    gguf_u32(type_of(r, t));
+    gguf_u64(offset);
 }
 
 /* A component's checkpoint as `path` in the scratch folder. */
@@ -167,11 +141,7 @@ static void write_gguf(const char *path, const char *component, const struct rec
     for (int64_t i = 0; i < oz_ckpt_count(c); i++) {
         count += r->name(oz_ckpt_tensor(c, i)->name) != NULL;
     }
-    oz_buf_init(&out, 64U << 20);
-    oz_buf_puts(&out, "GGUF");
-    u32(3);
-    u64(count);
-    u64(0);
+    gguf_begin(count, 0);
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t i = 0; i < oz_ckpt_count(c); i++) {
             const struct oz_tensor_view *t = oz_ckpt_tensor(c, i);
@@ -185,10 +155,9 @@ static void write_gguf(const char *path, const char *component, const struct rec
                 put_data(t, type_of(r, t));
             }
         }
-        pad();
+        gguf_pad(32);
     }
-    scratch_write(path, out.data, out.bytes);
-    oz_buf_deinit(&out);
+    (void)gguf_write(path);
     oz_ckpt_close(&c);
 }
 
