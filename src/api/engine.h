@@ -53,6 +53,15 @@ OZ_MUST_USE enum oz_status oz_api_engine_options(struct oz_engine_options *out,
                                                  const struct oz_engine_options *options,
                                                  struct oz_error *err);
 
+/* ---- inspect_file.c ---- */
+
+/* Is that a lone checkpoint by its name: a .safetensors or .gguf file, or an index? */
+bool oz_api_is_checkpoint(const char *path);
+/* oz_model_inspect of it. */
+OZ_MUST_USE enum oz_status oz_api_inspect_file(const char *path,
+                                               const struct oz_inspect_options *options,
+                                               oz_write_fn write, void *ctx, struct oz_error *err);
+
 struct oz_task;
 
 /* Request i of a caller's array of versioned structs, as it stands: nothing is resolved. */

@@ -69,7 +69,7 @@ static void print_tensor(struct oz_buf *b, const struct oz_match *m, int64_t ind
 {
     const struct oz_tensor_view *t = oz_ckpt_tensor(m->ckpt, index);
     struct consumer c = consumer_of(m, index);
-    oz_buf_printf(b, "  %-60s %-5s ", t->name, oz_dtype_name(t->dtype));
+    oz_buf_printf(b, "  %-60s %-5s ", t->name, oz_tensor_format(t));
     print_shape(b, t);
     oz_buf_printf(b, " %" PRId64 " bytes: ", t->bytes);
     if (c.row != NULL) {
@@ -141,15 +141,18 @@ static void print_stored(struct oz_buf *b, const struct oz_component *c)
     for (int32_t i = 0; c->stored.count > 0 && i < c->table.count; i++) {
         const struct oz_scheme *s = &c->stored.schemes[i];
         int32_t layers = 0;
+        int32_t linears = 0;
         bool first = s->codec != NULL;
         for (int32_t k = 0; first && k < c->table.count; k++) {
             bool same = oz_scheme_equal(s, &c->stored.schemes[k]);
             first = !same || k >= i;
             layers += same;
+            linears += same && c->table.rows[k].kind == OZ_LAYER_LINEAR;
         }
         if (first) {
-            oz_buf_printf(b, "  quantized by %s: %d linear layers as %s, activations %s\n",
-                          c->stored.method, (int)layers, s->name, oz_act_mode_name(s->acts[0]));
+            oz_buf_printf(b, "  quantized by %s: %d %s as %s, activations %s\n", c->stored.method,
+                          (int)layers, linears == layers ? "linear layers" : "layers", s->name,
+                          oz_act_mode_name(s->acts[0]));
         }
     }
 }
@@ -165,6 +168,9 @@ static void print_component(struct oz_buf *b, const struct oz_component *c, bool
     print_bytes(b, all.bytes);
     int32_t files = oz_ckpt_file_count(c->ckpt);
     oz_buf_printf(b, ", %d file%s\n", files, files == 1 ? "" : "s");
+    if (c->convention != NULL) {
+        oz_buf_printf(b, "  tensors have other names in the file: %s\n", c->convention);
+    }
     print_consumers(b, c->match);
     print_stored(b, c);
     for (int32_t i = 0; i < oz_ckpt_stray_count(c->ckpt); i++) {
@@ -198,7 +204,7 @@ static void json_tensor(struct oz_buf *b, const struct oz_match *m, int64_t inde
     struct consumer c = consumer_of(m, index);
     oz_buf_puts(b, "{\"name\":");
     oz_buf_json(b, t->name);
-    oz_buf_printf(b, ",\"dtype\":\"%s\",\"shape\":", oz_dtype_name(t->dtype));
+    oz_buf_printf(b, ",\"dtype\":\"%s\",\"shape\":", oz_tensor_format(t));
     print_shape(b, t);
     oz_buf_printf(b, ",\"bytes\":%" PRId64 ",\"file\":", t->bytes);
     oz_buf_json(b, oz_ckpt_file(m->ckpt, t->file)->path);
@@ -303,6 +309,9 @@ enum oz_status oz_model_inspect(const char *model, const struct oz_inspect_optio
         OZ_TRY(oz_api_copy_options(&o, sizeof o, options, "inspect options", err));
     }
     OZ_TRY(oz_api_check_header_limit(o.max_header_bytes, err));
+    if (oz_api_is_checkpoint(model)) {
+        return oz_api_inspect_file(model, &o, write, ctx, err);
+    }
     OZ_TRY(oz_model_find(model, &path, err));
     const struct oz_pipeline_options how = {.max_header_bytes = o.max_header_bytes,
                                             .transformer = o.transformer};

@@ -45,4 +45,10 @@ OZ_MUST_USE enum oz_status oz_ckpt_add_file(struct oz_ckpt *c, const char *path,
 OZ_MUST_USE enum oz_status oz_safetensors_read(struct oz_ckpt *c, int32_t file,
                                                struct oz_error *err);
 
+/* The same of a GGUF file, and of the other parts beside it where it is the first of several. */
+OZ_MUST_USE enum oz_status oz_gguf_read(struct oz_ckpt *c, int32_t file, struct oz_error *err);
+
+/* Shapes that the metadata of a GGUF file say, in place of what its tensors have; after sorting. */
+OZ_MUST_USE enum oz_status oz_gguf_restore_shapes(struct oz_ckpt *c, struct oz_error *err);
+
 #endif

@@ -215,7 +215,7 @@ static enum oz_status check_kind(const struct oz_ckpt_file *f, const uint8_t *he
         {"version https://git-lfs",
          "is a Git LFS pointer, not the file itself; fetch it with \"git lfs pull\"",
          OZ_ERR_FORMAT},
-        {"GGUF", "is a GGUF file; this version reads safetensors", OZ_ERR_UNSUPPORTED},
+        {"GGUF", "is a GGUF file and cannot be one of several safetensors files", OZ_ERR_FORMAT},
         {"PK\x03\x04",
          "is a PyTorch or zip archive; convert it to safetensors (pickles can run code and are not "
          "read)",

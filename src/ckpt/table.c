@@ -15,6 +15,7 @@
 #include "base/map.h"
 #include "base/names.h"
 #include "ckpt/container.h"
+#include "num/gguf.h"
 
 #define MAX_INDEX_BYTES (64U << 20)
 #define MAX_FILES 10000
@@ -314,19 +315,28 @@ static enum oz_status open_index(struct oz_ckpt *c, const char *path, const char
     return status;
 }
 
-static enum oz_status open_single(struct oz_ckpt *c, const char *path, struct oz_error *err)
-{
-    int32_t file;
-    OZ_TRY(oz_ckpt_add_file(c, path, &file, err));
-    OZ_TRY(oz_safetensors_read(c, file, err));
-    return sort_tensors(c, err);
-}
-
 static bool ends_with(const char *text, const char *end)
 {
     size_t n = strlen(text);
     size_t m = strlen(end);
     return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* The kind is told by the first bytes, whatever the name is. */
+static bool is_gguf(const struct oz_ckpt_file *f)
+{
+    char magic[4];
+    return f->bytes >= 4 && oz_file_pread(f->fd, magic, 4, 0) && memcmp(magic, "GGUF", 4) == 0;
+}
+
+static enum oz_status open_single(struct oz_ckpt *c, const char *path, struct oz_error *err)
+{
+    int32_t file;
+    OZ_TRY(oz_ckpt_add_file(c, path, &file, err));
+    bool gguf = is_gguf(&c->files[file]) || ends_with(path, ".gguf");
+    OZ_TRY(gguf ? oz_gguf_read(c, file, err) : oz_safetensors_read(c, file, err));
+    OZ_TRY(sort_tensors(c, err));
+    return gguf ? oz_gguf_restore_shapes(c, err) : OZ_OK;
 }
 
 static int by_text(const void *a, const void *b)
@@ -394,6 +404,51 @@ static enum oz_status look_for(const char *folder, const char *stem, const char 
     return OZ_OK;
 }
 
+/* Is it a part of a GGUF file in parts, but the first? */
+static bool is_later_part(const char *name)
+{
+    size_t n = strlen(name);
+    static const char first[] = "-00001-of-00000.gguf";
+    size_t tail = sizeof first - 1;
+    return n > tail && name[n - tail] == '-' && strncmp(name + n - tail + 6, "-of-", 4) == 0 &&
+           strncmp(name + n - tail, first, 6) != 0;
+}
+
+/* The one GGUF file of a folder without other checkpoints, whatever its name. */
+static enum oz_status open_gguf_folder(struct oz_ckpt *c, const char *folder, const char *stem,
+                                       struct oz_error *err)
+{
+    char *name = NULL;
+    int count = 0;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e = dir != NULL ? readdir(dir) : NULL; e != NULL; e = readdir(dir)) {
+        if (ends_with(e->d_name, ".gguf") && !is_later_part(e->d_name)) {
+            oz_free(name);
+            name = oz_strdup(e->d_name);
+            count++;
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    if (count != 1) {
+        oz_free(name);
+        return OZ_FAIL(
+            err, OZ_ERR_IO,
+            "%s holds no checkpoint that ounce reads: neither %s.safetensors.index.json, "
+            "nor %s.safetensors, nor one .gguf file (but %d).",
+            folder, stem, stem, count);
+    }
+    char *path = name != NULL ? oz_file_join(folder, name) : NULL;
+    oz_free(name);
+    if (path == NULL) {
+        return OZ_FAIL_NOMEM(err, folder);
+    }
+    enum oz_status status = open_single(c, path, err);
+    oz_free(path);
+    return status;
+}
+
 static enum oz_status open_folder(struct oz_ckpt *c, const char *folder, const char *const *stems,
                                   struct oz_error *err)
 {
@@ -413,11 +468,7 @@ static enum oz_status open_folder(struct oz_ckpt *c, const char *folder, const c
             return find_strays(c, folder, err);
         }
     }
-    return OZ_FAIL(err, OZ_ERR_IO,
-                   "%s holds no checkpoint that ounce reads: neither %s.safetensors.index.json nor "
-                   "%s.safetensors.",
-                   folder, stems != NULL ? stems[0] : usual[0],
-                   stems != NULL ? stems[0] : usual[0]);
+    return open_gguf_folder(c, folder, stems != NULL ? stems[0] : usual[0], err);
 }
 
 enum oz_status oz_ckpt_open(struct oz_ckpt **out, const char *path, const char *const *stems,
@@ -483,6 +534,37 @@ void oz_ckpt_close(struct oz_ckpt **ckpt)
     *ckpt = NULL;
 }
 
+static enum oz_status rename_one(struct oz_ckpt *c, struct oz_tensor_view *t, oz_ckpt_name_fn fn,
+                                 void *ctx, struct oz_error *err)
+{
+    struct oz_buf text;
+    enum oz_status status = OZ_OK;
+    oz_buf_init(&text, OZ_CKPT_MAX_NAME_BYTES);
+    if (fn(ctx, t->name, &text)) {
+        if (text.status != OZ_OK || text.bytes == 0) {
+            status = text.status == OZ_ERR_NOMEM
+                         ? OZ_FAIL_NOMEM(err, t->name)
+                         : OZ_FAIL(err, OZ_ERR_FORMAT,
+                                   "Tensor %s: nothing or too much is left of its name.", t->name);
+        } else {
+            const char *name = oz_ckpt_own(c, oz_buf_text(&text));
+            status = name != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, t->name);
+            t->name = name != NULL ? name : t->name;
+        }
+    }
+    oz_buf_deinit(&text);
+    return status;
+}
+
+enum oz_status oz_ckpt_rename(struct oz_ckpt *c, oz_ckpt_name_fn fn, void *ctx,
+                              struct oz_error *err)
+{
+    for (int64_t i = 0; i < c->count; i++) {
+        OZ_TRY(rename_one(c, &c->tensors[i], fn, ctx, err));
+    }
+    return sort_tensors(c, err);
+}
+
 int64_t oz_ckpt_count(const struct oz_ckpt *ckpt)
 {
     return ckpt->count;
@@ -528,9 +610,26 @@ const char *oz_ckpt_metadata(const struct oz_ckpt *ckpt, const char *key)
     return NULL;
 }
 
+bool oz_ckpt_metadata_at(const struct oz_ckpt *ckpt, int32_t index, const char **key,
+                         const char **value)
+{
+    if (index < 0 || index >= ckpt->meta_count) {
+        return false;
+    }
+    *key = ckpt->meta[index].key;
+    *value = ckpt->meta[index].value;
+    return true;
+}
+
 int32_t oz_ckpt_stray_count(const struct oz_ckpt *ckpt)
 {
     return ckpt->stray_count;
+}
+
+const char *oz_tensor_format(const struct oz_tensor_view *t)
+{
+    const struct oz_gguf_type *type = oz_gguf_type_of(t->codec);
+    return type != NULL ? type->name : oz_dtype_name(t->dtype);
 }
 
 const char *oz_ckpt_stray(const struct oz_ckpt *ckpt, int32_t index)

@@ -1,9 +1,9 @@
 /*
- * ckpt/table.h: CONTRACT. Containers (safetensors, sharded safetensors, later GGUF) as one table of
+ * ckpt/table.h: CONTRACT. Containers (safetensors, sharded safetensors, GGUF) as one table of
  * borrowed tensor views.
  *
  * Opening reads headers only. Every claim of a file (counts, lengths, offsets, shapes) is checked
- * against the file's real size before it is used; checkpoint-formats.md section 13.1 is the list.
+ * against the file's real size before it is used; checkpoint-formats.md section 13 is the list.
  * A table is immutable after opening and may be read from several threads. Where another process cuts
  * a file short while it is mapped, `data` reads zeros (base/mapguard.h): oz_ckpt_check says so.
  */
@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/buf.h"
 #include "num/dtype.h"
 
 struct oz_codec;
@@ -58,10 +59,12 @@ struct oz_tensor_view {
 struct oz_ckpt;
 
 /*
- * Opens a checkpoint: a .safetensors file, an .index.json, or a folder that holds one of
+ * Opens a checkpoint: a .safetensors file, an .index.json, a .gguf file (of several parts the first:
+ * the others are found beside it), or a folder that holds one of
  * `<stem>.safetensors.index.json`, `<stem>.safetensors` for the given stems in order (NULL ends the
- * list; NULL list: "diffusion_pytorch_model", "model"). The index wins over a lone file beside it.
- * Index and shards are compared both ways.
+ * list; NULL list: "diffusion_pytorch_model", "model"), or else one .gguf file. The index wins over a
+ * lone file beside it. Index and shards are compared both ways. Shapes of a GGUF file are row-major here,
+ * as "comfy.gguf.orig_shape.<tensor>" says where it does.
  * On success *out is the caller's to close. OZ_ERR_IO: cannot be read; OZ_ERR_FORMAT: malformed, or
  * index and shards disagree; OZ_ERR_UNSUPPORTED: a container or dtype that ounce does not read;
  * OZ_ERR_NOMEM. On failure *out is NULL.
@@ -74,6 +77,15 @@ OZ_MUST_USE enum oz_status oz_ckpt_open_limited(struct oz_ckpt **out, const char
                                                 struct oz_error *err);
 void oz_ckpt_close(struct oz_ckpt **ckpt); /* NULL is fine; sets *ckpt to NULL */
 
+/*
+ * Gives tensors other names, before anything else has looked at them: those of another convention. fn
+ * writes a tensor's name to `out` and returns true, or returns false: it stays. The table is sorted anew.
+ * OZ_ERR_FORMAT: two tensors would have one name, or none; OZ_ERR_NOMEM.
+ */
+typedef bool (*oz_ckpt_name_fn)(void *ctx, const char *name, struct oz_buf *out);
+OZ_MUST_USE enum oz_status oz_ckpt_rename(struct oz_ckpt *ckpt, oz_ckpt_name_fn fn, void *ctx,
+                                          struct oz_error *err);
+
 int64_t oz_ckpt_count(const struct oz_ckpt *ckpt);
 /* Tensors sorted by name in byte order; index in [0, count). */
 const struct oz_tensor_view *oz_ckpt_tensor(const struct oz_ckpt *ckpt, int64_t index);
@@ -84,8 +96,15 @@ const struct oz_tensor_view *oz_ckpt_find(const struct oz_ckpt *ckpt, const char
 int32_t oz_ckpt_file_count(const struct oz_ckpt *ckpt);
 const struct oz_ckpt_file *oz_ckpt_file(const struct oz_ckpt *ckpt, int32_t index);
 
-/* Value of a key in the files' __metadata__ (the first file that has it), or NULL. */
+/* The type of its elements or blocks as its container's makers write it: "BF16", "Q4_K". */
+const char *oz_tensor_format(const struct oz_tensor_view *t);
+
+/* Value of a key in the files' __metadata__ (the first file that has it), or NULL. Of GGUF's metadata:
+ * numbers in decimal, "true" and "false", short arrays of numbers as "[1,2]"; of others "17 of string". */
 const char *oz_ckpt_metadata(const struct oz_ckpt *ckpt, const char *key);
+/* The i-th entry of all files' metadata, in their order; false behind the last. */
+bool oz_ckpt_metadata_at(const struct oz_ckpt *ckpt, int32_t index, const char **key,
+                         const char **value);
 
 /* Files in the folder with a checkpoint's suffix that the table does not use (stale or stray):
  * their count, and the i-th one's name in byte order. `inspect` and the plan name them. None for a

@@ -310,7 +310,9 @@ static enum oz_load_way choose_way(const struct oz_load_args *a, const struct oz
 {
     bool packs = item->packed_bytes > 0;
     if (item->planes != NULL) {
-        return OZ_WAY_PLANES;
+        bool whole = item->codec->plane_count == 1 &&
+                     item->planes->planes[OZ_PLANE_CODES].move == OZ_MOVE_BYTES;
+        return whole && !packs && a->dev->host_memory ? OZ_WAY_MAPPED : OZ_WAY_PLANES;
     }
     if (item->use == OZ_USE_VECTOR) {
         return OZ_WAY_WHOLE;
@@ -360,14 +362,34 @@ static enum oz_status push_planes(const struct oz_load_args *a, struct oz_load_i
     return OZ_OK;
 }
 
+/* What the file says beyond the codec: the size of groups, planes that not all have. */
+static void describe_planes(struct oz_load_item *item)
+{
+    const struct oz_stored_weight *stored = item->planes;
+    if (stored->group_cols > 0) {
+        item->weight.group_cols = stored->group_cols;
+    }
+    for (int32_t i = 0; i < item->codec->plane_count; i++) {
+        const struct oz_plane_spec *spec = &item->codec->planes[i];
+        if (spec->optional && stored->planes[spec->plane].tensor != NULL) {
+            item->weight.planes[spec->plane].present = true;
+            item->weight.planes[spec->plane].dtype = spec->dtype;
+        }
+    }
+}
+
 static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *item,
                             struct oz_error *err)
 {
     item->weight =
         oz_weight_shape(item->codec, item->shape.slices, item->shape.rows, item->shape.cols);
+    if (item->planes != NULL) {
+        describe_planes(item);
+    }
     item->param->weight = item->weight;
     item->param->act_count = 0;
-    if (item->assigned != NULL) {
+    bool multiplies = item->use == OZ_USE_LINEAR || item->use == OZ_USE_EXPERTS;
+    if (item->assigned != NULL && multiplies) { /* tables give rows and take none */
         OZ_TRY(oz_param_set_acts(item->param, item->assigned, err));
     }
     OZ_TRY(ask_plan(a, item, err));

@@ -1,9 +1,11 @@
 /* Weights that the file holds quantized: their planes go to where they stay, or chunk by chunk to the
  * packing or the device. Bits are moved; what a dialect's move asks for beyond that is num's. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "load/columns.h"
 #include "load/item.h"
 #include "load/stage.h"
 
@@ -79,6 +81,23 @@ static enum oz_status read_cells(const struct oz_load_args *a, const struct oz_l
     return OZ_OK;
 }
 
+/* Groups of columns: what does not name one would be read out of the scales' bounds. */
+static enum oz_status check_groups(const struct oz_load_item *item, const uint8_t *groups,
+                                   struct oz_error *err)
+{
+    int64_t count = (item->weight.cols + item->weight.group_cols - 1) / item->weight.group_cols;
+    for (int64_t i = 0; i < item->weight.cols; i++) {
+        int32_t g;
+        memcpy(&g, groups + 4 * i, sizeof g);
+        if (g < 0 || g >= count) {
+            return OZ_FAIL(err, OZ_ERR_FORMAT,
+                           "Tensor %s: column %" PRId64 " is in group %d; there are %" PRId64 ".",
+                           item->planes->planes[OZ_PLANE_PERM].tensor->name, i, (int)g, count);
+        }
+    }
+    return OZ_OK;
+}
+
 static enum oz_status read_rows(const struct oz_load_args *a, const struct oz_load_item *item,
                                 const struct oz_weight *to, int64_t row0, int64_t rows,
                                 struct oz_error *err)
@@ -89,7 +108,26 @@ static enum oz_status read_rows(const struct oz_load_args *a, const struct oz_lo
         }
         struct oz_load_cells cells = oz_load_cells(&item->weight, (enum oz_plane)i, row0, rows);
         uint8_t *dst = (uint8_t *)((uintptr_t)to->planes[i].data + (uintptr_t)cells.first);
+        const enum oz_plane_move move = item->planes->planes[i].move;
+        if (oz_load_is_columns(move)) {
+            const struct oz_load_columns c = {
+                .ckpt = a->match->ckpt,
+                .t = item->planes->planes[i].tensor,
+                .move = move,
+                .bits = oz_codec_plane(item->codec, OZ_PLANE_CODES)->cell_bits,
+                .keep_nonfinite = a->keep_nonfinite,
+                .row0 = row0,
+                .rows = rows,
+                .dst = dst,
+                .stride = to->planes[i].row_stride_bytes,
+            };
+            OZ_TRY(oz_load_read_columns(&c, err));
+            continue;
+        }
         OZ_TRY(read_cells(a, item, (enum oz_plane)i, cells, dst, err));
+        if (i == OZ_PLANE_PERM) {
+            OZ_TRY(check_groups(item, dst, err));
+        }
     }
     return OZ_OK;
 }

@@ -181,7 +181,7 @@ void oz_load_report_json(const struct oz_load_report *report, struct oz_buf *out
             oz_buf_printf(out, d > 0 ? ", %" PRId64 : "%" PRId64, e->tensor->shape[d]);
         }
         oz_buf_puts(out, "]");
-        member(out, "dtype", oz_dtype_name(e->tensor->dtype));
+        member(out, "dtype", oz_tensor_format(e->tensor));
         member(out, "scheme", e->scheme);
         member(out, "rule", e->rule);
         member(out, "kernel", e->kernel);

@@ -129,15 +129,28 @@ static enum oz_status pack_mapped(const struct oz_load_args *a, const struct oz_
     return OZ_OK;
 }
 
+/* Elements, or blocks that the file holds: the weight is a view of them. */
+static struct oz_weight mapped_weight(const struct oz_load_item *item)
+{
+    const struct oz_load_matrix m = item->shape;
+    const struct oz_tensor_view *t = item->parts[0].tensor;
+    void *data = (void *)(uintptr_t)t->data;
+    if (item->planes == NULL) {
+        return oz_weight_plain(item->stored, m.slices, m.rows, m.cols, data);
+    }
+    struct oz_weight w = item->weight;
+    w.planes[OZ_PLANE_CODES].data = data;
+    w.planes[OZ_PLANE_CODES].bytes = t->bytes;
+    w.planes[OZ_PLANE_CODES].row_stride_bytes = m.rows > 0 ? t->bytes / m.rows : 0;
+    w.planes[OZ_PLANE_CODES].slice_stride_bytes = t->bytes;
+    return w;
+}
+
 enum oz_status oz_load_whole(const struct oz_load_args *a, const struct oz_load_item *item,
                              struct oz_error *err)
 {
-    const struct oz_load_matrix m = item->shape;
     switch (item->way) {
-    case OZ_WAY_MAPPED:
-        item->param->weight = oz_weight_plain(item->stored, m.slices, m.rows, m.cols,
-                                              (void *)(uintptr_t)item->parts[0].tensor->data);
-        return OZ_OK;
+    case OZ_WAY_MAPPED: item->param->weight = mapped_weight(item); return OZ_OK;
     case OZ_WAY_PACK_MAP: return pack_mapped(a, item, err);
     case OZ_WAY_PACK_WHOLE: return pack_moved(a, item, err);
     case OZ_WAY_PLANES: return oz_load_planes(a, item, err);

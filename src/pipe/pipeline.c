@@ -198,6 +198,7 @@ static enum oz_status build_text_encoder(struct oz_pipeline *p, struct oz_compon
     struct oz_qwen25_vl_config config;
     char prefix[OZ_QWEN25_VL_PREFIX_BYTES];
     OZ_TRY(oz_qwen25_vl_config_read(&config, json, path, err));
+    OZ_TRY(oz_qwen25_vl_rename(c->ckpt, &c->convention, err));
     OZ_TRY(oz_qwen25_vl_find_prefix(c->ckpt, prefix, err));
     OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen25_vl_host_bytes(&config), err));
     return oz_qwen25_vl_build(&p->text_encoder, &config, &c->host, &c->table, prefix, err);
@@ -209,6 +210,7 @@ static enum oz_status build_transformer(struct oz_pipeline *p, struct oz_compone
 {
     struct oz_qwen_image_config config;
     OZ_TRY(oz_qwen_image_config_read(&config, json, path, err));
+    OZ_TRY(oz_qwen_image_rename(c->ckpt, &c->convention, err));
     OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen_image_host_bytes(&config), err));
     return oz_qwen_image_build(&p->transformer, &config, &c->host, &c->table, err);
 }
@@ -260,8 +262,8 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
         case OZ_COMPONENT_COUNT: break;
         }
     }
-    if (status == OZ_OK && !replaced) { /* the config tells of the folder's own weights */
-        status = read_stored(c, json, path, err);
+    if (status == OZ_OK) { /* the config tells of the folder's own weights, not of others */
+        status = read_stored(c, replaced ? NULL : json, path, err);
     }
     oz_json_free(json);
     oz_free(path);

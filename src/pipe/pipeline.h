@@ -38,7 +38,8 @@ struct oz_component {
     char *config_folder;    /* of its config.json */
     bool replaced;          /* its weights come from elsewhere (oz_pipeline_options.transformer) */
     struct oz_ckpt *ckpt;
-    struct oz_arena host; /* rows, strings, block lists */
+    const char *convention; /* of its tensors' names, where it is not ours; static; NULL */
+    struct oz_arena host;   /* rows, strings, block lists */
     struct oz_layer_table table;
     struct oz_arena stored_memory;
     struct oz_stored stored; /* what the checkpoint holds quantized */

@@ -49,7 +49,7 @@ static void put_layer(struct oz_buf *b, const struct oz_plan *p, const struct oz
         oz_buf_printf(b, "%s%" PRId64, i > 0 ? "," : "", shape[i]);
     }
     oz_buf_puts(b, "]");
-    member(b, "dtype", oz_dtype_name(e->tensor->dtype));
+    member(b, "dtype", oz_tensor_format(e->tensor));
     member(b, "scheme", e->scheme);
     member(b, "source", l->choice != NULL ? oz_source_name(l->choice->source) : NULL);
     member(b, "rule", e->rule);

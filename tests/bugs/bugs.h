@@ -41,6 +41,12 @@ void b45_prompts_of_any_length(void);
 void b47_odd_sizes(void);
 void b48_seeds_inside_a_batch(void);
 void b59_lora_on_quantized_weights(void);
+void b28_block_bytes_are_not_elements(void);
+void b29_lost_unit_dimensions(void);
+void b30_rows_shorter_than_a_block(void);
+void b31_shape_errors_name_the_right_shapes(void);
+void b32_zero_points_keep_their_convention(void);
+void b58_headers_of_gguf(void);
 void bugs_close_engine(void);
 
 #endif

@@ -21,6 +21,11 @@ static const struct {
     ENTRY(b14_zero_elements_and_rank_0),
     ENTRY(b15_trailing_bytes_holes_overlaps),
     ENTRY(b16_new_dtypes),
+    ENTRY(b28_block_bytes_are_not_elements),
+    ENTRY(b29_lost_unit_dimensions),
+    ENTRY(b30_rows_shorter_than_a_block),
+    ENTRY(b31_shape_errors_name_the_right_shapes),
+    ENTRY(b32_zero_points_keep_their_convention),
     ENTRY(b43_prompts_beyond_ascii),
     ENTRY(b44_characters_over_several_tokens),
     ENTRY(b45_prompts_of_any_length),
@@ -28,6 +33,7 @@ static const struct {
     ENTRY(b48_seeds_inside_a_batch),
     ENTRY(b56_sizes_are_not_trusted),
     ENTRY(b57_unknown_dtype_skips_no_check),
+    ENTRY(b58_headers_of_gguf),
     ENTRY(b59_lora_on_quantized_weights),
 #undef ENTRY
 };

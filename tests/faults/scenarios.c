@@ -71,6 +71,34 @@ static enum oz_status run_ckpt(uint64_t *digest, struct oz_error *err)
     return status;
 }
 
+static bool other_name(void *ctx, const char *name, struct oz_buf *out)
+{
+    (void)ctx;
+    oz_buf_printf(out, "z.%s", name);
+    return true;
+}
+
+static int add_text(void *ctx, const char *text, size_t bytes)
+{
+    add(ctx, text, bytes);
+    return 0;
+}
+
+/* A GGUF file: opened under other names, and inspected by itself. */
+static enum oz_status run_gguf(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_ckpt *c;
+    struct oz_inspect_options o;
+    OZ_TRY(oz_ckpt_open(&c, GOLDEN "/gguf/blocks.gguf", NULL, err));
+    enum oz_status status = oz_ckpt_rename(c, other_name, NULL, err);
+    status = status == OZ_OK ? read_all(c, digest, err) : status;
+    oz_ckpt_close(&c);
+    OZ_TRY(status);
+    oz_inspect_options_default(&o);
+    o.tensors = 1;
+    return oz_model_inspect(GOLDEN "/gguf/blocks.gguf", &o, add_text, digest, err);
+}
+
 static enum oz_status run_tokenizer(uint64_t *digest, struct oz_error *err)
 {
     static const char text[] = "a red apple, \xE7\x8C\xAB <|im_end|> caf\x65\xCC\x81 12345";
@@ -396,19 +424,13 @@ static enum oz_status run_quantize(uint64_t *digest, struct oz_error *err)
 }
 
 const struct scenario scenarios[] = {
-    {"json", run_json, false},
-    {"ckpt", run_ckpt, false},
-    {"tokenizer", run_tokenizer, false},
-    {"png", run_png, false},
-    {"file", run_file, false},
-    {"pool", run_pool, false},
-    {"random_model", run_random_model, true},
-    {"inspect", run_inspect, true},
-    {"plan", run_plan, true},
-    {"generate", run_generate, true},
-    {"service", run_service, true},
-    {"lora", run_lora, true},
-    {"quantize", run_quantize, true},
+    {"json", run_json, false},        {"ckpt", run_ckpt, false},
+    {"gguf", run_gguf, false},        {"tokenizer", run_tokenizer, false},
+    {"png", run_png, false},          {"file", run_file, false},
+    {"pool", run_pool, false},        {"random_model", run_random_model, true},
+    {"inspect", run_inspect, true},   {"plan", run_plan, true},
+    {"generate", run_generate, true}, {"service", run_service, true},
+    {"lora", run_lora, true},         {"quantize", run_quantize, true},
 };
 const int scenario_count = sizeof scenarios / sizeof *scenarios;
 

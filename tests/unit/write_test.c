@@ -419,7 +419,8 @@ static void contradictions(void **state)
 {
     struct oz_pipeline *p;
     ok(write_as(scratch_path("good"), "{\"method\":\"fp8_per_channel\"}", OZ_KEEP_STANDARD, NULL));
-    misread("\"compressed-tensors\"", "\"gptq\"", OZ_ERR_UNSUPPORTED, "quantized by \"gptq\"");
+    misread("\"compressed-tensors\"", "\"fbgemm_fp8\"", OZ_ERR_UNSUPPORTED,
+            "quantized by \"fbgemm_fp8\"");
     misread("\"quant_method\"", "\"method\": \"mxfp4\", \"q\"", OZ_ERR_UNSUPPORTED, "mxfp4");
     misread("\"quant_method\"", "\"quantity\"", OZ_ERR_FORMAT, "names no method");
     misread("\"channel\"", "\"tensor\"", OZ_ERR_FORMAT, "weight_scale is F32");

@@ -42,6 +42,11 @@ OZ_MUST_USE enum oz_status oz_qwen25_vl_config_read(struct oz_qwen25_vl_config *
 
 /* ---- parameters ---- */
 
+/* Gives the tensors of a checkpoint with llama.cpp's names (GGUF) those of transformers; *convention is
+ * the name of the convention, static, or NULL: nothing was done. Errors: oz_ckpt_rename. */
+OZ_MUST_USE enum oz_status oz_qwen25_vl_rename(struct oz_ckpt *ckpt, const char **convention,
+                                               struct oz_error *err);
+
 #define OZ_QWEN25_VL_PREFIX_BYTES 128
 
 struct oz_qwen25_vl_layer {

@@ -14,6 +14,8 @@
 #include "quant/assign.h"
 #include "quant/layer.h"
 
+struct oz_ckpt;
+
 #define OZ_QWEN_IMAGE_TIME_DIM 256
 
 struct oz_qwen_image_config {
@@ -44,6 +46,11 @@ struct oz_qwen_image {
     struct oz_param txt_norm;
     struct oz_qwen_image_block *blocks; /* [layers], host arena */
 };
+
+/* Gives the tensors of a checkpoint of another convention (ComfyUI, GGUF) the names that are built;
+ * *convention is what stood in front of them, static, or NULL: they had them. Errors: oz_ckpt_rename. */
+OZ_MUST_USE enum oz_status oz_qwen_image_rename(struct oz_ckpt *ckpt, const char **convention,
+                                                struct oz_error *err);
 
 /* Host memory that building takes, at most. */
 size_t oz_qwen_image_host_bytes(const struct oz_qwen_image_config *c);

@@ -94,14 +94,30 @@ static enum oz_status read_method(const struct oz_json *q, const char *path,
     *out = oz_method_find(name);
     if (*out == NULL ||
         (strcmp((*out)->name, OZ_CT_METHOD) != 0 && strcmp((*out)->name, OZ_HF_FP8_METHOD) != 0 &&
-         strcmp((*out)->name, OZ_BNB_METHOD) != 0 && !oz_vllm_omni_reads((*out)->name))) {
-        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
-                       "%s: the checkpoint is quantized by \"%.100s\". This version opens plain "
-                       "checkpoints and those of compressed-tensors, bitsandbytes, fp8, int8 and "
-                       "mxfp8; take the plain one and quantize it while loading (--quantization).",
-                       path, name);
+         strcmp((*out)->name, OZ_BNB_METHOD) != 0 && strcmp((*out)->name, OZ_GGUF_METHOD) != 0 &&
+         !oz_int_groups_reads((*out)->name) && !oz_vllm_omni_reads((*out)->name))) {
+        return OZ_FAIL(
+            err, OZ_ERR_UNSUPPORTED,
+            "%s: the checkpoint is quantized by \"%.100s\". This version opens plain "
+            "checkpoints and those of compressed-tensors, bitsandbytes, fp8, int8, mxfp8, "
+            "gptq, awq and auto-round; take the plain one and quantize it while loading "
+            "(--quantization).",
+            path, name);
     }
     return OZ_OK;
+}
+
+/* A GGUF file's tensors outrank a config; one that says something else is of another file. */
+static enum oz_status check_gguf(const struct oz_method *declared, const char *path,
+                                 const struct oz_ckpt *ckpt, struct oz_error *err)
+{
+    if (declared == NULL || strcmp(declared->name, OZ_GGUF_METHOD) == 0) {
+        return OZ_OK;
+    }
+    return OZ_FAIL(err, OZ_ERR_FORMAT,
+                   "%s says that the weights are quantized by %s, but %s is a GGUF file with types "
+                   "of its own. Take \"quantization_config\" out of the config.",
+                   path, declared->name, oz_ckpt_file(ckpt, 0)->path);
 }
 
 enum oz_status oz_stored_read(struct oz_stored *out, const struct oz_json *config, const char *path,
@@ -117,6 +133,11 @@ enum oz_status oz_stored_read(struct oz_stored *out, const struct oz_json *confi
         q = oz_json_get(config, "compression_config"); /* older files */
     }
     OZ_TRY(read_method(q, path, &method, err));
+    const bool gguf = oz_gguf_reads(ckpt);
+    if (gguf) {
+        OZ_TRY(check_gguf(method, path, ckpt, err));
+        method = oz_method_find(OZ_GGUF_METHOD);
+    }
     if (method == NULL) {
         return OZ_OK;
     }
@@ -132,14 +153,16 @@ enum oz_status oz_stored_read(struct oz_stored *out, const struct oz_json *confi
     for (size_t i = 0; i < rows; i++) {
         out->schemes[i] = oz_scheme_as_stored();
     }
-    enum oz_status status = strcmp(method->name, OZ_CT_METHOD) == 0
-                                ? oz_ct_read(out, q, path, ckpt, table, err)
-                            : strcmp(method->name, OZ_HF_FP8_METHOD) == 0
-                                ? oz_hf_fp8_read(out, q, path, ckpt, table, err)
-                            : strcmp(method->name, OZ_BNB_METHOD) == 0
-                                ? oz_bnb_read(out, q, path, ckpt, table, err)
-                                : oz_vllm_omni_read(out, q, path, ckpt, table, err);
-    if (status == OZ_OK && out->count == 0) {
+    enum oz_status status =
+        strcmp(method->name, OZ_GGUF_METHOD) == 0 ? oz_gguf_read_rows(out, path, ckpt, table, err)
+        : oz_int_groups_reads(method->name) ? oz_int_groups_read(out, q, path, ckpt, table, err)
+        : strcmp(method->name, OZ_CT_METHOD) == 0 ? oz_ct_read(out, q, path, ckpt, table, err)
+        : strcmp(method->name, OZ_HF_FP8_METHOD) == 0
+            ? oz_hf_fp8_read(out, q, path, ckpt, table, err)
+        : strcmp(method->name, OZ_BNB_METHOD) == 0
+            ? oz_bnb_read(out, q, path, ckpt, table, err)
+            : oz_vllm_omni_read(out, q, path, ckpt, table, err);
+    if (status == OZ_OK && out->count == 0 && !gguf) { /* a GGUF file may be of another model */
         return OZ_FAIL(
             err, OZ_ERR_FORMAT,
             "%s says that the weights are quantized (%s), but no layer of the file is. Take "

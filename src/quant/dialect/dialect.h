@@ -27,6 +27,14 @@ enum oz_plane_move {
     OZ_MOVE_RECIPROCAL, /* NVFP4: the file has the factor, the plane 1 / it (oz_nvfp4_global_of) */
     OZ_MOVE_NIBBLES,    /* two codes in a byte: the file has the first one high, the plane low */
     OZ_MOVE_NUMBER,     /* one f32, in the file as OZ_DIALECT_NUMBER within a text */
+    /* Of integers in groups, input features (or their groups) down, output features across; only read
+     * (num/unpack.h). */
+    OZ_MOVE_WORD_COLUMNS, /* GPTQ's codes [K bits / 32, N] */
+    OZ_MOVE_COLUMNS,      /* scales [G, N] of F16, BF16 or F32 to f32 */
+    OZ_MOVE_GPTQ_ZEROS,   /* [G, N bits / 32] */
+    OZ_MOVE_GPTQ_ZEROS_LESS_ONE,
+    OZ_MOVE_AWQ_CODES, /* [K, N / 8] */
+    OZ_MOVE_AWQ_ZEROS, /* [G, N / 8] */
 };
 
 #define OZ_DIALECT_TENSORS 6        /* that hold one weight, at most */
@@ -130,8 +138,9 @@ struct oz_stored_weight {
         int64_t index;                       /* of the tensor in the checkpoint */
         enum oz_plane_move move;
     } planes[OZ_PLANE_COUNT];
-    float number;     /* of the plane that is moved by OZ_MOVE_NUMBER */
-    int64_t spent[2]; /* tensors of it that hold no plane: what they say is known */
+    float number;       /* of the plane that is moved by OZ_MOVE_NUMBER */
+    int32_t group_cols; /* of the weight, where the codec's own is not meant; 0 */
+    int64_t spent[2];   /* tensors of it that hold no plane: what they say is known */
     int32_t spent_count;
 };
 
@@ -146,7 +155,7 @@ struct oz_stored {
 /*
  * Looks for a component's quantization in its config ("quantization_config") and, for each row of the
  * table, in the names, dtypes and shapes of the tensors; both must agree. `path` names the config in
- * messages. Nothing declared: *out is all zero.
+ * messages. Nothing declared: *out is all zero. GGUF files declare it by the types of their tensors.
  * OZ_ERR_UNSUPPORTED: a toolchain, format, or activations that this version does not read; OZ_ERR_FORMAT:
  * a malformed config, or one that the tensors contradict; OZ_ERR_NOMEM.
  */
@@ -195,5 +204,46 @@ OZ_MUST_USE enum oz_status oz_vllm_omni_read(struct oz_stored *out, const struct
                                              const char *path, const struct oz_ckpt *ckpt,
                                              const struct oz_layer_table *table,
                                              struct oz_error *err);
+
+/* Of oz_stored_read: a checkpoint with blocks of GGUF's types, whatever its config says. */
+#define OZ_GGUF_METHOD "gguf"
+bool oz_gguf_reads(const struct oz_ckpt *ckpt);
+OZ_MUST_USE enum oz_status oz_gguf_read_rows(struct oz_stored *out, const char *path,
+                                             const struct oz_ckpt *ckpt,
+                                             const struct oz_layer_table *table,
+                                             struct oz_error *err);
+
+/* ---- int_groups.c: integers in groups with zero points, of GPTQ, AWQ and AutoRound ---- */
+
+#define OZ_GPTQ_METHOD "gptq"
+#define OZ_AWQ_METHOD "awq"
+#define OZ_AUTO_ROUND_METHOD "inc"
+
+/* What a config says of its layers. */
+struct oz_int_groups {
+    int64_t bits, group_cols; /* 2, 4, 8; -1: a whole row is one group */
+    bool awq;                 /* AWQ's packing, else GPTQ's */
+    bool one_less;            /* GPTQ: zero points are stored less 1 */
+    bool overrides;           /* single layers may have other bits and groups: the tensors say */
+};
+/* Of oz_stored_read: the rows that have a "qweight". OZ_ERR_FORMAT: their tensors contradict that. */
+OZ_MUST_USE enum oz_status oz_int_groups_rows(struct oz_stored *out, const struct oz_int_groups *g,
+                                              const char *path, const struct oz_ckpt *ckpt,
+                                              const struct oz_layer_table *table,
+                                              struct oz_error *err);
+
+/* Of oz_stored_read: the config of such a checkpoint, and its rows. */
+bool oz_int_groups_reads(const char *method);
+OZ_MUST_USE enum oz_status oz_int_groups_read(struct oz_stored *out, const struct oz_json *q,
+                                              const char *path, const struct oz_ckpt *ckpt,
+                                              const struct oz_layer_table *table,
+                                              struct oz_error *err);
+/* gptq.c, awq.c, auto_round.c */
+OZ_MUST_USE enum oz_status oz_gptq_config(struct oz_int_groups *out, const struct oz_json *q,
+                                          const char *path, struct oz_error *err);
+OZ_MUST_USE enum oz_status oz_awq_config(struct oz_int_groups *out, const struct oz_json *q,
+                                         const char *path, struct oz_error *err);
+OZ_MUST_USE enum oz_status oz_auto_round_config(struct oz_int_groups *out, const struct oz_json *q,
+                                                const char *path, struct oz_error *err);
 
 #endif

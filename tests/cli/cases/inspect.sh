@@ -20,6 +20,13 @@ ok 'JSON' json_ok all.json
 "$program" inspect --json --tensors "$OUNCE_MODELS/emoji" >all.json
 ok 'JSON with tensors' json_ok all.json
 ok 'tensors are in it' grep -q 'transformer_blocks.0.attn.to_q.weight' all.json
+golden=$root/tests/golden/gguf/blocks.gguf
+expect 'a lone file' 0 '*50 tensors, 1 file*general.architecture = golden*Q4_K *4.500 bits*' '' inspect "$golden"
+expect 'its tensors' 0 '*q4_k *Q4_K  ?2,256? 288 bytes*' '' inspect --tensors "$golden"
+"$program" inspect --json --tensors "$golden" >all.json
+ok 'its JSON' json_ok all.json
+expect 'nothing to replace in it' 2 '' '*which has no transformer to be replaced*' inspect --transformer x "$golden"
+expect 'no such file' 6 '' '*Cannot open nothing.gguf*' inspect nothing.gguf
 expect 'no such model' 8 '' 'ounce: *no-such-model*' inspect ./no-such-model
 mkdir empty
 expect 'a folder without a model' 8 '*' 'ounce: *empty*' inspect empty

@@ -1,0 +1,203 @@
+/*
+ * int_groups.c: what GPTQ, AWQ and AutoRound have in common: integers of 2, 4 or 8 bits in groups of
+ * input features, each with a scale and a zero point: "qweight", "qzeros", "scales", and with GPTQ
+ * perhaps "g_idx". Input features run down, so that planes are gathered by columns. Read only.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "quant/dialect/dialect.h"
+
+bool oz_int_groups_reads(const char *method)
+{
+    return strcmp(method, OZ_GPTQ_METHOD) == 0 || strcmp(method, OZ_AWQ_METHOD) == 0 ||
+           strcmp(method, OZ_AUTO_ROUND_METHOD) == 0;
+}
+
+/* What a layer turned out to be. */
+struct shape {
+    int64_t rows, cols, bits, groups, group_cols;
+};
+
+struct reader {
+    const struct oz_int_groups *g;
+    const char *path;
+    const struct oz_ckpt *ckpt;
+    struct oz_error *err;
+};
+
+static bool has_shape(const struct oz_tensor_view *t, enum oz_dtype dtype, int64_t rows,
+                      int64_t cols)
+{
+    return t->dtype == dtype && t->codec == NULL && t->rank == 2 && t->shape[0] == rows &&
+           t->shape[1] == cols;
+}
+
+static enum oz_status fail_tensor(const struct reader *r, const struct oz_tensor_view *t,
+                                  const char *wanted, int64_t rows, int64_t cols)
+{
+    return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                   "Tensor %s is %s with %" PRId64 " elements [%" PRId64 ", ...], but %s asks for "
+                   "%s [%" PRId64 ", %" PRId64 "].",
+                   t->name, oz_dtype_name(t->dtype), t->elements, t->rank > 0 ? t->shape[0] : 1,
+                   r->path, wanted, rows, cols);
+}
+
+static enum oz_status take(struct oz_stored_weight *w, enum oz_plane plane, enum oz_plane_move move,
+                           const struct oz_layer *layer, const char *suffix,
+                           const struct oz_tensor_view **t, const struct reader *r)
+{
+    int64_t index;
+    *t = oz_stored_find(r->ckpt, layer, suffix, &index);
+    if (*t == NULL) {
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT, "%s has %s.qweight, but the tensor %s.%s is missing.",
+                       oz_ckpt_file(r->ckpt, 0)->path, layer->module, layer->module, suffix);
+    }
+    w->planes[plane].tensor = *t;
+    w->planes[plane].index = index;
+    w->planes[plane].move = move;
+    return OZ_OK;
+}
+
+/* Bits from the words of the codes, groups from the lines of the scales: the config must agree. */
+static enum oz_status measure(struct shape *s, const struct oz_layer *layer,
+                              const struct oz_tensor_view *codes,
+                              const struct oz_tensor_view *scales, const struct reader *r)
+{
+    const struct oz_int_groups *g = r->g;
+    int64_t words = codes->rank == 2 ? codes->shape[0] : 0;
+    s->rows = layer->shape[0];
+    s->cols = layer->shape[1];
+    s->bits = g->awq ? g->bits : s->cols > 0 ? words * 32 / s->cols : 0;
+    if (!g->overrides || g->awq) {
+        s->bits = g->bits;
+    }
+    s->groups = scales->rank == 2 ? scales->shape[0] : 0;
+    s->group_cols = g->group_cols > 0 ? g->group_cols : s->cols;
+    bool agree = s->groups > 0 && (s->cols + s->group_cols - 1) / s->group_cols == s->groups;
+    if (!agree && g->overrides && s->groups > 0 && s->cols % s->groups == 0) {
+        s->group_cols = s->cols / s->groups;
+        agree = true;
+    }
+    if (!agree || s->group_cols > INT32_MAX) {
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                       "Tensor %s has %" PRId64 " groups of %" PRId64
+                       " columns, but %s says groups of %" PRId64 ".",
+                       scales->name, s->groups, s->cols, r->path, g->group_cols);
+    }
+    if (s->bits != 2 && s->bits != 4 && s->bits != 8) {
+        return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
+                       "Tensor %s has codes of %" PRId64 " bits; 2, 4 and 8 are read.", codes->name,
+                       s->bits);
+    }
+    if (s->cols * s->bits % 32 != 0 || s->rows * s->bits % 32 != 0) {
+        return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
+                       "%s [%" PRId64 ", %" PRId64 "] does not fill words of 32 bits in codes of "
+                       "%" PRId64 "; such layers are not read.",
+                       layer->module, s->rows, s->cols, s->bits);
+    }
+    return OZ_OK;
+}
+
+static enum oz_status check_shapes(const struct shape *s, const struct oz_tensor_view *codes,
+                                   const struct oz_tensor_view *zeros,
+                                   const struct oz_tensor_view *scales, const struct reader *r)
+{
+    bool awq = r->g->awq;
+    int64_t code_rows = awq ? s->cols : s->cols * s->bits / 32;
+    int64_t code_cols = awq ? s->rows * s->bits / 32 : s->rows;
+    int64_t zero_cols = s->rows * s->bits / 32;
+    if (!has_shape(codes, OZ_DTYPE_I32, code_rows, code_cols)) {
+        return fail_tensor(r, codes, "I32", code_rows, code_cols);
+    }
+    if (!has_shape(zeros, OZ_DTYPE_I32, s->groups, zero_cols)) {
+        return fail_tensor(r, zeros, "I32", s->groups, zero_cols);
+    }
+    if (!has_shape(scales, OZ_DTYPE_F16, s->groups, s->rows) &&
+        !has_shape(scales, OZ_DTYPE_BF16, s->groups, s->rows) &&
+        !has_shape(scales, OZ_DTYPE_F32, s->groups, s->rows)) {
+        return fail_tensor(r, scales, "F16, BF16 or F32", s->groups, s->rows);
+    }
+    return OZ_OK;
+}
+
+/* GPTQ's list of groups, where it is there. */
+static enum oz_status take_groups(struct oz_stored_weight *w, const struct shape *s,
+                                  const struct oz_layer *layer, const struct reader *r)
+{
+    int64_t index;
+    const struct oz_tensor_view *t = oz_stored_find(r->ckpt, layer, "g_idx", &index);
+    if (t == NULL || r->g->awq) {
+        return OZ_OK; /* with AWQ the match finds it unexpected */
+    }
+    if (t->dtype != OZ_DTYPE_I32 || t->rank != 1 || t->shape[0] != s->cols) {
+        return fail_tensor(r, t, "I32", s->cols, 1);
+    }
+    w->planes[OZ_PLANE_PERM].tensor = t;
+    w->planes[OZ_PLANE_PERM].index = index;
+    w->planes[OZ_PLANE_PERM].move = OZ_MOVE_BYTES;
+    return OZ_OK;
+}
+
+static enum oz_status read_row(struct oz_stored *out, int32_t row, const struct oz_layer *layer,
+                               const struct reader *r)
+{
+    const struct oz_int_groups *g = r->g;
+    struct oz_stored_weight w = {0};
+    struct shape s;
+    const struct oz_tensor_view *codes;
+    const struct oz_tensor_view *zeros;
+    const struct oz_tensor_view *scales;
+    size_t n = strlen(layer->name);
+    bool weight = n > 7 && strcmp(layer->name + n - 7, ".weight") == 0;
+    if (layer->kind != OZ_LAYER_LINEAR || layer->rank != 2 || !weight ||
+        oz_stored_find(r->ckpt, layer, "qweight", NULL) == NULL) {
+        return OZ_OK; /* plain: what a config lists besides, the tensors say as well */
+    }
+    OZ_TRY(take(&w, OZ_PLANE_CODES, g->awq ? OZ_MOVE_AWQ_CODES : OZ_MOVE_WORD_COLUMNS, layer,
+                "qweight", &codes, r));
+    OZ_TRY(take(&w, OZ_PLANE_ZEROS,
+                g->awq        ? OZ_MOVE_AWQ_ZEROS
+                : g->one_less ? OZ_MOVE_GPTQ_ZEROS_LESS_ONE
+                              : OZ_MOVE_GPTQ_ZEROS,
+                layer, "qzeros", &zeros, r));
+    OZ_TRY(take(&w, OZ_PLANE_SCALES, OZ_MOVE_COLUMNS, layer, "scales", &scales, r));
+    OZ_TRY(measure(&s, layer, codes, scales, r));
+    OZ_TRY(check_shapes(&s, codes, zeros, scales, r));
+    OZ_TRY(take_groups(&w, &s, layer, r));
+    w.group_cols = (int32_t)s.group_cols;
+    const char *name = s.bits == 2 ? "u2_group" : s.bits == 4 ? "u4_group" : "u8_group";
+    out->weights[row] = w;
+    out->schemes[row] = (struct oz_scheme){
+        .name = name, .codec = oz_codec_find(name), .mode_count = 1, .acts = {OZ_ACT_NONE}};
+    out->count++;
+    return OZ_OK;
+}
+
+enum oz_status oz_int_groups_rows(struct oz_stored *out, const struct oz_int_groups *g,
+                                  const char *path, const struct oz_ckpt *ckpt,
+                                  const struct oz_layer_table *table, struct oz_error *err)
+{
+    const struct reader r = {.g = g, .path = path, .ckpt = ckpt, .err = err};
+    for (int32_t i = 0; i < table->count; i++) {
+        OZ_TRY(read_row(out, i, &table->rows[i], &r));
+    }
+    return OZ_OK;
+}
+
+enum oz_status oz_int_groups_read(struct oz_stored *out, const struct oz_json *q, const char *path,
+                                  const struct oz_ckpt *ckpt, const struct oz_layer_table *table,
+                                  struct oz_error *err)
+{
+    struct oz_int_groups g = {0};
+    OZ_TRY(strcmp(out->method, OZ_AWQ_METHOD) == 0    ? oz_awq_config(&g, q, path, err)
+           : strcmp(out->method, OZ_GPTQ_METHOD) == 0 ? oz_gptq_config(&g, q, path, err)
+                                                      : oz_auto_round_config(&g, q, path, err));
+    if ((g.bits != 2 && g.bits != 4 && g.bits != 8) || (g.awq && g.bits != 4)) {
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED, "%s: codes of %" PRId64 " bits; %s are read.", path,
+                       g.bits, g.awq ? "of AWQ 4" : "2, 4 and 8");
+    }
+    return oz_int_groups_rows(out, &g, path, ckpt, table, err);
+}
