@@ -580,12 +580,10 @@ static enum oz_status read_rows(struct oz_stored *out, struct reader *r, const s
     return OZ_OK;
 }
 
-enum oz_status oz_ct_read(struct oz_stored *out, const struct oz_json *q, const char *path,
-                          const struct oz_ckpt *ckpt, const struct oz_layer_table *table,
-                          struct oz_error *err)
+enum oz_status oz_ct_read(const struct oz_dialect_reader *from)
 {
-    struct reader r = {.path = path, .ckpt = ckpt, .err = err};
-    enum oz_status status = read_rows(out, &r, q, table);
+    struct reader r = {.path = from->path, .ckpt = from->ckpt, .err = from->err};
+    enum oz_status status = read_rows(from->out, &r, from->q, from->table);
     for (size_t i = 0; i < r.group_count; i++) {
         patterns_deinit(&r.groups[i].targets);
     }
