@@ -31,11 +31,18 @@ static void copy_unit(const uint8_t *from, int64_t at, uint8_t *to, int64_t inde
     memcpy(to + index * (bits / 8), from + at * (bits / 8), (size_t)bits / 8);
 }
 
-/* Units [row, col] of some rows, from where the file has them, one behind the other. */
+/* A plane of cells, as units of the file. */
+struct grid {
+    int64_t bits, rows, cols;
+    int64_t stride; /* from one row to the next where they are put, in units */
+};
+
+/* Units [row, col] of some rows, from where the file has them. */
 static enum oz_status gather(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
-                             oz_dialect_at_fn at, int64_t bits, int64_t row0, int64_t count,
-                             int64_t rows, int64_t cols, uint8_t *dst, struct oz_error *err)
+                             oz_dialect_at_fn at, const struct grid *g, int64_t row0, int64_t count,
+                             uint8_t *dst, struct oz_error *err)
 {
+    int64_t bits = g->bits;
     uint8_t *all = oz_alloc((size_t)t->bytes);
     if (all == NULL) {
         return OZ_FAIL_NOMEM(err, t->name);
@@ -43,15 +50,15 @@ static enum oz_status gather(const struct oz_ckpt *ckpt, const struct oz_tensor_
     enum oz_status status = oz_ckpt_read(ckpt, t, 0, t->bytes, all, err);
     int64_t limit = t->bytes * 8 / bits;
     for (int64_t r = 0; r < count && status == OZ_OK; r++) {
-        for (int64_t c = 0; c < cols && status == OZ_OK; c++) {
-            int64_t from = at(row0 + r, c, rows, cols);
+        for (int64_t c = 0; c < g->cols && status == OZ_OK; c++) {
+            int64_t from = at(row0 + r, c, g->rows, g->cols);
             if (from < 0 || from >= limit) {
                 status = OZ_FAIL(err, OZ_ERR_FORMAT,
                                  "Tensor %s has no element %" PRId64 ", which would be [%" PRId64
                                  ", %" PRId64 "] of its layer.",
                                  t->name, from, row0 + r, c);
             } else {
-                copy_unit(all, from, dst, r * cols + c, bits);
+                copy_unit(all, from, dst, r * g->stride + c, bits);
             }
         }
     }
@@ -109,6 +116,15 @@ static void move_floats(enum oz_plane_move move, float factor, uint8_t *dst, int
     }
 }
 
+/* Cells of a row of a plane. */
+static int64_t cells_of_row(const struct oz_weight *w, enum oz_plane plane, int64_t line)
+{
+    const struct oz_plane_spec *spec = oz_codec_plane(w->codec, plane);
+    int64_t bits = cell_bits_of(w, plane);
+    int64_t cell = spec->cell_cols == OZ_CELL_GROUP ? w->group_cols : spec->cell_cols;
+    return bits < 8 && cell > 0 ? (w->cols + cell - 1) / cell : line * 8 / bits;
+}
+
 /* Cells whose bytes are not simply the file's from there on: through memory of their own. */
 static enum oz_status read_apart(const struct oz_ckpt *ckpt, const struct oz_stored_weight *stored,
                                  const struct oz_weight *w, enum oz_plane plane,
@@ -117,37 +133,39 @@ static enum oz_status read_apart(const struct oz_ckpt *ckpt, const struct oz_sto
     const struct oz_tensor_view *t = stored->planes[plane].tensor;
     const struct oz_plane_view *v = &w->planes[plane];
     oz_dialect_at_fn at = stored->planes[plane].at;
+    bool values = stored->planes[plane].move == OZ_MOVE_VALUES;
     int64_t all;
     int64_t line;
     if (oz_weight_plane_bytes(w, plane, &all, &line) != OZ_OK || line == 0) {
         return OZ_FAIL(err, OZ_ERR_INTERNAL, "Tensor %s: a plane has no size.", t->name);
     }
-    int64_t cell_bits = cell_bits_of(w, plane); /* codes of 4 bits lie in tensors of bytes, or words */
-    int64_t bits = cell_bits == 4 && stored->planes[plane].move != OZ_MOVE_VALUES
-                       ? 4
-                       : oz_dtype_bits(t->dtype);
-    int64_t cols = cell_bits == 4 ? w->cols : line * 8 / cell_bits;
+    int64_t cell_bits = cell_bits_of(w, plane); /* codes of 4 bits lie in bytes, or words */
     int64_t rows = cells.bytes / line;
-    if (cell_bits == 4 && w->cols % 2 != 0) {
+    struct grid g = {.bits = cell_bits == 4 && !values ? 4 : oz_dtype_bits(t->dtype),
+                     .rows = all / line / (w->slices > 0 ? w->slices : 1),
+                     .cols = cells_of_row(w, plane, line)};
+    bool same = !values && g.bits == cell_bits;
+    g.stride = same ? line * 8 / cell_bits : g.cols;
+    if (values && cell_bits == 4 && g.cols % 2 != 0) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
                        "Tensor %s: %" PRId64 " codes of 4 bits in a row are no whole bytes.",
-                       t->name, w->cols);
+                       t->name, g.cols);
     }
-    if (__builtin_mul_overflow(rows, cols, &all) || __builtin_mul_overflow(all, bits, &all)) {
+    if (__builtin_mul_overflow(rows, g.cols, &all) || __builtin_mul_overflow(all, g.bits, &all)) {
         return OZ_FAIL(err, OZ_ERR_FORMAT, "Tensor %s: its size overflows.", t->name);
     }
-    bool same = stored->planes[plane].move != OZ_MOVE_VALUES && bits == cell_bits;
     uint8_t *raw = same ? dst : oz_alloc((size_t)(all / 8 + 1));
     if (raw == NULL) {
         return OZ_FAIL_NOMEM(err, t->name);
     }
     enum oz_status status =
-        at != NULL ? gather(ckpt, t, at, bits, cells.first / line, rows, w->rows, cols, raw, err)
-                   : oz_ckpt_read(ckpt, t, cells.first / line * cols * bits / 8, all / 8, raw, err);
-    if (status == OZ_OK && stored->planes[plane].move == OZ_MOVE_VALUES) {
-        status = code_values(t, v, raw, rows * cols, dst, err);
+        at != NULL
+            ? gather(ckpt, t, at, &g, cells.first / line, rows, raw, err)
+            : oz_ckpt_read(ckpt, t, cells.first / line * g.cols * g.bits / 8, all / 8, raw, err);
+    if (status == OZ_OK && values) {
+        status = code_values(t, v, raw, rows * g.cols, dst, err);
     } else if (status == OZ_OK && !same) {
-        for (int64_t i = 0; i < rows * cols; i++) {
+        for (int64_t i = 0; i < rows * g.cols; i++) {
             float x;
             oz_plane_read(t->dtype, raw, i, 1, &x);
             memcpy(dst + i * 4, &x, sizeof x);

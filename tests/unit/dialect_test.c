@@ -39,6 +39,7 @@ static const char *scheme_text(const struct dialect_model *m)
 
 static void makers_values(void **state)
 {
+    int wrong = 0;
     (void)state;
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
         const struct fixture *f = &fixtures[i];
@@ -49,7 +50,10 @@ static void makers_values(void **state)
         (void)snprintf(weights, sizeof weights, GOLDEN "/%s", f->name);
         (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors", f->name);
         if (dialect_open(&m, weights, expected, &err) != OZ_OK || dialect_load(&m, &err) != OZ_OK) {
-            fail_msg("%s: %s", f->name, err.message);
+            print_error("%s: %s\n", f->name, err.message);
+            dialect_close(&m);
+            wrong++;
+            continue;
         }
         bool note = false;
         for (int32_t k = 0; k < m.stored.note_count; k++) {
@@ -57,14 +61,16 @@ static void makers_values(void **state)
         }
         const char *bad = dialect_compare(&m, &worst);
         printf("%-24s %-18s worst %.3g units\n", f->name, m.stored.method, worst);
-        if (bad != NULL || !note) {
-            fail_msg("%s: %s differs, by %g units; notes %s", f->name, bad != NULL ? bad : "nothing",
-                     worst, note ? "fine" : "without the one that is wanted");
+        if (bad != NULL || !note || strcmp(m.stored.method, f->method) != 0 ||
+            strcmp(scheme_text(&m), f->schemes) != 0) {
+            print_error("%s: %s differs, by %g units; %s; %s; notes %s\n", f->name,
+                        bad != NULL ? bad : "nothing", worst, m.stored.method, scheme_text(&m),
+                        note ? "fine" : "without the one that is wanted");
+            wrong++;
         }
-        assert_string_equal(m.stored.method, f->method);
-        assert_string_equal(scheme_text(&m), f->schemes);
         dialect_close(&m);
     }
+    assert_int_equal(wrong, 0);
 }
 
 /* The rotation is its own inverse, and that of its definition. */

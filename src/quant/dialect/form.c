@@ -86,8 +86,11 @@ static enum oz_status take_scales(const struct oz_dialect_reader *r, int32_t row
     }
     if (f->swizzled) {
         want.at = oz_at_swizzled;
-        want.shape[0] = fill_up(want.shape[0], 128);
-        want.shape[1] = fill_up(want.shape[1], 4);
+        const struct oz_tensor_view *t = oz_form_find(r, row, f->scales);
+        int64_t tiles = cells(want.shape[0], 128); /* the same bytes as [tiles * 32, ...], too */
+        bool flat = t != NULL && t->rank == 2 && t->shape[0] == tiles * 32;
+        want.shape[0] = flat ? tiles * 32 : tiles * 128;
+        want.shape[1] = fill_up(want.shape[1], 4) * (flat ? 4 : 1);
     } else if (f->transposed) {
         int64_t groups = want.shape[1];
         want.at = oz_at_transposed;

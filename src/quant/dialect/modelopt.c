@@ -217,13 +217,15 @@ static enum oz_status take_shape(const struct reader *s, int32_t row, const stru
 }
 
 /* What makes activations ready for the weight is merged into it. */
-static enum oz_status take_branches(const struct reader *s, int32_t row)
+static enum oz_status take_branches(const struct reader *s, int32_t row, const struct algo *a)
 {
     const struct oz_dialect_reader *r = s->r;
-    if (oz_form_find(r, row, "pre_quant_scale") != NULL) {
+    bool branch = strstr(a->name, "SVD") != NULL;
+    bool smooth = branch || strstr(a->name, "AWQ") != NULL || strstr(a->name, "SQ") != NULL;
+    if (smooth || oz_form_find(r, row, "pre_quant_scale") != NULL) {
         OZ_TRY(oz_form_smooth(r, row, "pre_quant_scale", true));
     }
-    if (oz_form_find(r, row, "svdquant_lora_a") != NULL) {
+    if (branch || oz_form_find(r, row, "svdquant_lora_a") != NULL) {
         OZ_TRY(oz_form_low_rank(r, row, "svdquant_lora_a", "svdquant_lora_b", false, NULL, NULL));
         /* The branch sees the activations that the codes see, with pre_quant_scale in them. */
         r->out->weights[row].smooth_last = true;
@@ -265,7 +267,7 @@ static enum oz_status read_row(struct reader *s, int32_t row)
     OZ_TRY(oz_form_input_scale(r, row, "input_scale", NULL));
     (void)oz_form_spend(r, row, "k_scale"); /* of a cache of keys and values */
     (void)oz_form_spend(r, row, "v_scale");
-    return take_branches(s, row);
+    return take_branches(s, row, a);
 }
 
 enum oz_status oz_modelopt_read(const struct oz_dialect_reader *r)

@@ -112,7 +112,7 @@ static enum oz_status take_codes(const struct reader *s, int32_t row, bool fp4, 
     return oz_stored_take(w, r->ckpt, r->path, layer, &scales, r->err);
 }
 
-/* NVFP4's third level, by rows, and second, of the tensor; absent they are 1. */
+/* NVFP4's third level, by rows, and second, of the tensor. */
 static enum oz_status take_fp4_levels(const struct reader *s, int32_t row)
 {
     const struct oz_dialect_reader *r = s->r;
@@ -123,15 +123,7 @@ static enum oz_status take_fp4_levels(const struct reader *s, int32_t row)
                                              .dtype = OZ_DTYPE_F32,
                                              .rank = 1,
                                              .shape = {1}};
-    if (oz_form_find(r, row, "wtscale") != NULL) {
-        OZ_TRY(oz_stored_take(w, r->ckpt, r->path, layer, &tensor, r->err));
-    } else {
-        w->planes[OZ_PLANE_SCALES2].move = OZ_MOVE_REPEAT;
-        w->number = 1;
-    }
-    if (oz_form_find(r, row, "wcscales") == NULL) {
-        return OZ_OK;
-    }
+    OZ_TRY(oz_stored_take(w, r->ckpt, r->path, layer, &tensor, r->err));
     const struct oz_dialect_tensor channels = {.plane = OZ_PLANE_SCALES3,
                                                .suffix = "wcscales",
                                                .dtype = OZ_DTYPE_F32,

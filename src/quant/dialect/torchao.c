@@ -118,7 +118,7 @@ static enum oz_status take_type(const struct oz_dialect_reader *r, int32_t row, 
         return refuse(r, row, type, "");
     }
     /* Weight-only unless the class says how activations are quantized. */
-    if (status == OZ_OK && oz_json_get(data, "act_quant_kwargs") == NULL &&
+    if (status == OZ_OK && oz_json_type(oz_json_get(data, "act_quant_kwargs")) == OZ_JSON_NULL &&
         r->out->weights[row].codec == NULL) {
         r->out->schemes[row].acts[0] = OZ_ACT_NONE;
     }
@@ -126,6 +126,22 @@ static enum oz_status take_type(const struct oz_dialect_reader *r, int32_t row, 
         status = oz_form_smooth(r, row, "_weight_act_pre_scale", true);
     }
     return status;
+}
+
+/* All parts that the metadata list are there. */
+static enum oz_status check_parts(const struct oz_dialect_reader *r, int32_t row,
+                                  const struct oz_json *names)
+{
+    for (size_t i = 0; i < oz_json_count(names); i++) {
+        char suffix[256];
+        (void)snprintf(suffix, sizeof suffix, "_weight_%.200s",
+                       oz_json_string(oz_json_at(names, i), ""));
+        if (oz_form_find(r, row, suffix) == NULL) {
+            return OZ_FAIL(r->err, OZ_ERR_FORMAT, "The tensor %s.%s of %s is missing.",
+                           r->table->rows[row].module, suffix, r->table->rows[row].name);
+        }
+    }
+    return OZ_OK;
 }
 
 static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row)
@@ -144,8 +160,12 @@ static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row)
     }
     OZ_TRY(oz_json_parse(&v, text, strlen(text), layer->name, r->err));
     const char *type = oz_json_string(oz_json_get(v, "_type"), "");
+    bool plain = strcmp(type, "Tensor") == 0;
     enum oz_status status =
-        strcmp(type, "Tensor") == 0 ? OZ_OK : take_type(r, row, type, oz_json_get(v, "_data"));
+        plain ? OZ_OK : check_parts(r, row, oz_json_get(v, "_tensor_data_names"));
+    if (status == OZ_OK && !plain) {
+        status = take_type(r, row, type, oz_json_get(v, "_data"));
+    }
     oz_json_free(v);
     return status;
 }

@@ -65,8 +65,10 @@ static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row, c
     if (k->dual) {
         OZ_TRY(take_dual(r, row));
     }
-    return oz_form_find(r, row, "mul_scale") != NULL ? oz_form_smooth(r, row, "mul_scale", true)
-                                                     : OZ_OK;
+    bool required = oz_json_bool(oz_json_get(r->q, "require_smooth_scale"), false);
+    return required || oz_form_find(r, row, "mul_scale") != NULL
+               ? oz_form_smooth(r, row, "mul_scale", true)
+               : OZ_OK;
 }
 
 enum oz_status oz_vllm_omni_read(const struct oz_dialect_reader *r)
