@@ -389,24 +389,21 @@ def modelslim(out):
 
 def omni_mxfp4(out):
     case = Case(out, "omni_mxfp4", units=1)
-    for k, (module, i, rows, cols) in enumerate(MODULES):
+    for module, i, rows, cols in MODULES:
         w = matrix(i, rows, cols)
-        mul = f32(np.exp2(np.rint(2 * val(i + 200, cols)))) if k == 1 else None
-        smoothed = w if mul is None else w / mul.astype(np.float64)
+        mul = f32(np.exp2(np.rint(2 * val(i + 200, cols))))
+        smoothed = w / mul.astype(np.float64)
         g = smoothed.reshape(rows, -1, 32)
         e = mx_exponent(np.abs(g).max(2), 6)
         value = fp4_value(fp4(g / np.exp2(e)[..., None]))
         case.tensors[module + ".weight"] = value.reshape(rows, cols).astype(BF16)  # numbers, not codes
         case.tensors[module + ".weight_scale"] = (e + 127).astype(np.uint8)
         result = (value * np.exp2(e)[..., None]).reshape(rows, cols)
-        if mul is not None:
-            case.tensors[module + ".mul_scale"] = mul
-            case.expect(module, result * mul, BF16)
-        else:
-            case.expect(module, result)
+        case.tensors[module + ".mul_scale"] = mul
+        case.expect(module, result * mul, BF16)
     case.plain()
     case.finish({"quant_method": "mxfp4", "is_checkpoint_mxfp4_serialized": True,
-                 "ignored_layers": ["proj_out"]})
+                 "require_smooth_scale": True, "ignored_layers": ["proj_out"]})
 
 
 def omni_dual(out):

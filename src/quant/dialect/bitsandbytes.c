@@ -251,7 +251,17 @@ struct reader {
     const char *path;
     const struct oz_ckpt *ckpt;
     struct oz_error *err;
+    bool eight, four; /* bits that the config says */
 };
+
+/* The config and the tensors of a layer speak of other bits. */
+static enum oz_status fail_bits(const struct reader *r, const struct oz_tensor_view *t, int has,
+                                int says)
+{
+    return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                   "%s says that the weights have %d bits, but tensor %s belongs to one of %d bits.",
+                   r->path, says, t->name, has);
+}
 
 /* What the text of a weight says. */
 struct state {
@@ -359,6 +369,9 @@ static enum oz_status read_int8(struct oz_stored *out, int32_t row, const struct
     if (!scales && (t == NULL || t->dtype != OZ_DTYPE_I8)) {
         return OZ_OK;
     }
+    if (r->four && t != NULL) {
+        return fail_bits(r, t, 8, 4);
+    }
     if (format != NULL) {
         uint8_t kind = 0;
         if (format->dtype != OZ_DTYPE_U8 || format->elements != 1) {
@@ -402,6 +415,9 @@ static enum oz_status read_row(struct oz_stored *out, int32_t row, const struct 
     if (t == NULL || !oz_stored_is_matrix(layer)) { /* plain; llm_int8_skip_modules says the same */
         return oz_stored_is_matrix(layer) ? read_int8(out, row, layer, r) : OZ_OK;
     }
+    if (r->eight) {
+        return fail_bits(r, t, 4, 8);
+    }
     OZ_TRY(read_state(&s, t, layer, r));
     if (layer->shape[1] % 2 != 0) {
         return fail_state(r, t, "its rows do not end with a byte");
@@ -426,10 +442,17 @@ static enum oz_status read_row(struct oz_stored *out, int32_t row, const struct 
 
 enum oz_status oz_bnb_read(const struct oz_dialect_reader *from)
 {
-    const struct reader r = {.path = from->path, .ckpt = from->ckpt, .err = from->err};
     const char *storage = oz_json_string(oz_json_get(from->q, "bnb_4bit_quant_storage"), "uint8");
-    bool eight = oz_json_bool(oz_json_get(from->q, "load_in_8bit"), false);
-    if (!eight && strcmp(storage, "uint8") != 0) {
+    const struct reader r = {.path = from->path,
+                             .ckpt = from->ckpt,
+                             .err = from->err,
+                             .eight = oz_json_bool(oz_json_get(from->q, "load_in_8bit"), false),
+                             .four = oz_json_bool(oz_json_get(from->q, "load_in_4bit"), false)};
+    if (r.eight && r.four) {
+        return OZ_FAIL(from->err, OZ_ERR_FORMAT,
+                       "%s says both \"load_in_8bit\" and \"load_in_4bit\".", from->path);
+    }
+    if (!r.eight && strcmp(storage, "uint8") != 0) {
         return OZ_FAIL(from->err, OZ_ERR_UNSUPPORTED,
                        "%s: of bitsandbytes this version reads 4 bits that are stored as uint8, "
                        "not as %.40s.",

@@ -264,6 +264,9 @@ static enum oz_status read_unhinted(struct reader *s, int32_t row)
     if (oz_form_find(r, row, "scale_weight") != NULL) {
         return take_fp8(s, row, "scale_weight", "scale_input");
     }
+    if (oz_form_find(r, row, "weight_scale") != NULL) { /* the other spelling */
+        return take_fp8(s, row, "weight_scale", "input_scale");
+    }
     if (s->scaled) {
         return OZ_FAIL(r->err, OZ_ERR_FORMAT,
                        "%s is F8_E4M3, and its scale is missing (%s.scale_weight); other layers of "

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "num/plane.h"
 
 static int64_t fill_up(int64_t extent, int64_t multiple)
 {
@@ -134,6 +135,30 @@ enum oz_status oz_form_take(const struct oz_dialect_reader *r, int32_t row, cons
     return OZ_OK;
 }
 
+#define LARGEST_SCALE 16.0F /* of FP8 weights of up to 7168 */
+
+/* A scale and its reciprocal are worlds apart for weights: one that is read for the other is seen. */
+static enum oz_status check_size(const struct oz_dialect_reader *r, const struct oz_tensor_view *t,
+                                 bool inverse)
+{
+    uint8_t bytes[8];
+    float x = 0;
+    if (t == NULL || t->elements == 0 || oz_codec_plain(t->dtype) == NULL) {
+        return OZ_OK;
+    }
+    OZ_TRY(oz_ckpt_read(r->ckpt, t, 0, oz_dtype_bits(t->dtype) / 8, bytes, r->err));
+    oz_plane_read(t->dtype, bytes, 0, 1, &x);
+    if (inverse ? x < 1 : x > LARGEST_SCALE) {
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                       "Tensor %s begins with %g, which %s: weights would reach %g. It is a factor "
+                       "that %s; a config says so by \"weight_scale_semantics\"%s.",
+                       t->name, (double)x, inverse ? "would divide" : "would multiply",
+                       (double)(inverse ? 448 / x : 448 * x), inverse ? "multiplies" : "divides",
+                       inverse ? ", which is wrong here" : " \"inverse\"");
+    }
+    return OZ_OK;
+}
+
 enum oz_status oz_form_take_fp8(const struct oz_dialect_reader *r, int32_t row, const char *codes,
                                 const char *scales, bool inverse)
 {
@@ -149,6 +174,7 @@ enum oz_status oz_form_take_fp8(const struct oz_dialect_reader *r, int32_t row, 
                         .scale_move = inverse ? OZ_MOVE_RECIPROCAL : OZ_MOVE_BYTES,
                         .mode = OZ_ACT_FP8_TOKEN};
     int64_t blocks = cells(layer->shape[0], 128) * cells(layer->shape[1], 128);
+    OZ_TRY(check_size(r, t, inverse));
     bool grid = t != NULL && t->rank >= 2 && t->shape[0] == cells(layer->shape[0], 128) &&
                 t->elements == blocks && (t->rank > 2 || t->shape[1] > 1 || t->shape[0] > 1);
     if (t == NULL || t->elements == 1) {

@@ -222,8 +222,19 @@ static enum oz_status read_row(const struct reader *s, int32_t row)
 
 enum oz_status oz_svdquant_read(const struct oz_dialect_reader *r)
 {
+    const char *model = oz_ckpt_metadata(r->ckpt, "model_class");
+    bool nunchaku = (model != NULL && strncmp(model, "Nunchaku", 8) == 0) ||
+                    oz_ckpt_metadata(r->ckpt, "quantization_config") != NULL ||
+                    oz_json_get(r->q, "svdq_w4a4") != NULL;
     struct reader s = {.r = r,
                        .row_major = oz_ckpt_metadata(r->ckpt, "conversion") != NULL};
+    if (nunchaku == s.row_major) {
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                       "%s: SVDQuant's weights are in nunchaku's order where the metadata of the file "
+                       "name its \"model_class\" or \"quantization_config\", and in rows where they "
+                       "have \"conversion\"; this file has %s.",
+                       r->path, nunchaku ? "both" : "neither");
+    }
     for (int32_t i = 0; i < r->table->count; i++) {
         OZ_TRY(read_row(&s, i));
     }

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "num/float4.h"
+#include "num/plane.h"
 #include "quant/dialect/form.h"
 
 static const struct kind {
@@ -36,14 +38,58 @@ static enum oz_status take_dual(const struct oz_dialect_reader *r, int32_t row)
     return oz_stored_take(&r->out->weights[row], r->ckpt, r->path, layer, &dual, r->err);
 }
 
+/* Are the first numbers of a plain tensor FP4's values, as in a weight whose scale has been lost? */
+static enum oz_status check_lost(const struct oz_dialect_reader *r, const struct oz_tensor_view *t)
+{
+    uint8_t bytes[512];
+    bool fp4 = t->elements >= 64;
+    bool zeros = true;
+    int64_t n = t->elements < 128 ? t->elements : 128;
+    if (!fp4 || oz_dtype_bits(t->dtype) > 32) {
+        return OZ_OK;
+    }
+    OZ_TRY(oz_ckpt_read(r->ckpt, t, 0, n * oz_dtype_bits(t->dtype) / 8, bytes, r->err));
+    for (int64_t i = 0; i < n && fp4; i++) {
+        float x;
+        oz_plane_read(t->dtype, bytes, i, 1, &x);
+        fp4 = oz_e2m1_to_f32(oz_f32_to_e2m1(x)) == x;
+        zeros = zeros && x == 0;
+    }
+    return !fp4 || zeros ? OZ_OK
+                         : OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                                   "Tensor %s holds values of FP4 codes, and its weight_scale is "
+                                   "missing.",
+                                   t->name);
+}
+
+/* Smoothing is a property of the whole: a vector alone that is not there has been lost. */
+static enum oz_status check_smooth(const struct oz_dialect_reader *r)
+{
+    int32_t with = 0;
+    const char *without = NULL;
+    for (int32_t i = 0; i < r->table->count; i++) {
+        bool smooth = r->out->weights[i].planes[OZ_PLANE_SMOOTH].tensor != NULL;
+        bool quantized = r->out->schemes[i].codec != NULL;
+        with += smooth;
+        without = quantized && !smooth ? r->table->rows[i].module : without;
+    }
+    return with == 0 || without == NULL
+               ? OZ_OK
+               : OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                         "%s: %d quantized layers have a mul_scale, but %s has none.", r->path,
+                         (int)with, without);
+}
+
 static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row, const struct kind *k)
 {
     const struct oz_layer *layer = &r->table->rows[row];
     const struct oz_tensor_view *t = oz_form_find(r, row, "weight");
     bool scaled = oz_form_find(r, row, "weight_scale") != NULL;
-    if (!oz_stored_is_matrix(layer) || t == NULL ||
-        (!scaled && oz_codec_plain(t->dtype) != NULL)) {
+    if (!oz_stored_is_matrix(layer) || t == NULL) {
         return OZ_OK;
+    }
+    if (!scaled && oz_codec_plain(t->dtype) != NULL) {
+        return k->codes == OZ_DTYPE_U8 ? check_lost(r, t) : OZ_OK;
     }
     bool numbers = t->dtype != OZ_DTYPE_I8 && t->dtype != OZ_DTYPE_U8 && t->dtype != k->codes;
     bool packed = k->codes == OZ_DTYPE_U8 && !numbers;
@@ -89,5 +135,5 @@ enum oz_status oz_vllm_omni_read(const struct oz_dialect_reader *r)
     for (int32_t i = 0; i < r->table->count; i++) {
         OZ_TRY(read_row(r, i, k));
     }
-    return OZ_OK;
+    return check_smooth(r);
 }
