@@ -135,5 +135,15 @@ enum oz_status oz_vllm_omni_read(const struct oz_dialect_reader *r)
     for (int32_t i = 0; i < r->table->count; i++) {
         OZ_TRY(read_row(r, i, k));
     }
+    static const char *const policy[] = {"w4a8_fallback_steps", "w4a8_fallback_layers",
+                                         "mxfp4_scale_alg"};
+    for (size_t i = 0; i < sizeof policy / sizeof *policy; i++) {
+        if (oz_json_get(r->q, policy[i]) != NULL) {
+            oz_stored_note(r->out, r->arena,
+                           "%s of the config is about activations of 4 bits, which are not taken "
+                           "unless they are asked for; give it with the request then",
+                           policy[i]);
+        }
+    }
     return check_smooth(r);
 }
