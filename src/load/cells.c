@@ -304,10 +304,10 @@ enum oz_status oz_load_read_matrix(const struct oz_ckpt *ckpt,
         }
         oz_plane_read(t->dtype, raw, from, 1, &dst[i]);
         if (!isfinite(dst[i])) {
-            status = OZ_FAIL(err, OZ_ERR_FORMAT,
-                             "Tensor %s: element %" PRId64
-                             " is NaN or infinite; the file is damaged.",
-                             t->name, from);
+            status =
+                OZ_FAIL(err, OZ_ERR_FORMAT,
+                        "Tensor %s: element %" PRId64 " is NaN or infinite; the file is damaged.",
+                        t->name, from);
         }
     }
     oz_free(raw);

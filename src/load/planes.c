@@ -160,11 +160,10 @@ static enum oz_status load_side_planes(const struct oz_load_args *a,
     if (!v->present) {
         return OZ_OK;
     }
-    OZ_TRY(oz_load_read_matrix(a->match->ckpt, item->planes, OZ_PLANE_INPUT_SCALE, 1, 1, &scale,
-                               err));
+    OZ_TRY(
+        oz_load_read_matrix(a->match->ckpt, item->planes, OZ_PLANE_INPUT_SCALE, 1, 1, &scale, err));
     if (!(scale > 0)) {
-        return OZ_FAIL(err, OZ_ERR_FORMAT,
-                       "Tensor %s is %g; a scale of activations is above 0.",
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "Tensor %s is %g; a scale of activations is above 0.",
                        item->planes->planes[OZ_PLANE_INPUT_SCALE].tensor->name, (double)scale);
     }
     if (a->dev->host_memory) {
@@ -192,8 +191,7 @@ enum oz_status oz_load_planes(const struct oz_load_args *a, const struct oz_load
     if (!is_staged(a, item)) {
         return read_rows(a, item, &item->weight, 0, item->shape.rows, err);
     }
-    uint8_t *staging =
-        oz_alloc_aligned((size_t)chunk_bytes(item, chunk_rows(item)), OZ_LOAD_ALIGN);
+    uint8_t *staging = oz_alloc_aligned((size_t)chunk_bytes(item, chunk_rows(item)), OZ_LOAD_ALIGN);
     if (staging == NULL) {
         return OZ_FAIL_NOMEM(err, item->parts[0].layer->name);
     }

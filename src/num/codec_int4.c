@@ -25,8 +25,8 @@ static void decode(const struct oz_weight *w, int64_t slice, int64_t row, int64_
         if (zeros) {
             zero = oz_plane_row(w, OZ_PLANE_ZEROS, slice, row)[group / 2] >> (group % 2 * 4) & 15;
         }
-        dst[i] = (float)(code - zero) *
-                 oz_plane_get(w->planes[OZ_PLANE_SCALES].dtype, scales, group);
+        dst[i] =
+            (float)(code - zero) * oz_plane_get(w->planes[OZ_PLANE_SCALES].dtype, scales, group);
         if (mins) {
             dst[i] += oz_plane_get(w->planes[OZ_PLANE_MINS].dtype,
                                    oz_plane_row(w, OZ_PLANE_MINS, slice, row), group);

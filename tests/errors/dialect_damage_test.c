@@ -15,133 +15,20 @@
 
 #include "base/buf.h"
 #include "base/error.h"
-#include "base/file.h"
-#include "base/json.h"
 #include "scratch.h"
+#include "unit/dialect_file.h"
 #include "unit/dialect_model.h"
 
 #define GOLDEN OZ_TEST_DIR "/golden/dialects"
-#define MAX_TENSORS 64
 
 enum outcome { PASSED, REFUSED, LOUD, SILENT, OUTCOMES };
 static int counts[OUTCOMES];
 static struct oz_error err;
 
-/* ---- a file in pieces ---- */
-
-struct piece {
-    char name[256], dtype[16];
-    int64_t shape[8];
-    int rank;
-    uint8_t *data;
-    size_t bytes;
-    bool gone;
-};
-
-struct file {
-    struct piece pieces[MAX_TENSORS];
-    int count;
-    char *metadata; /* JSON of "__metadata__", or NULL */
-};
-
-static void read_file(struct file *f, const char *path)
-{
-    char *text;
-    size_t bytes;
-    uint64_t length;
-    struct oz_json *header;
-    memset(f, 0, sizeof *f);
-    assert_int_equal(oz_file_read(path, 1 << 20, &text, &bytes, &err), OZ_OK);
-    memcpy(&length, text, 8);
-    assert_int_equal(oz_json_parse(&header, text + 8, length, path, &err), OZ_OK);
-    for (void *it = oz_json_first(header); it != NULL; it = oz_json_next(header, it)) {
-        const struct oz_json *v = oz_json_value(it);
-        if (strcmp(oz_json_key(it), "__metadata__") == 0) {
-            struct oz_buf b;
-            oz_buf_init(&b, 1 << 16);
-            oz_buf_puts(&b, "{");
-            for (void *m = oz_json_first(v); m != NULL; m = oz_json_next(v, m)) {
-                oz_buf_puts(&b, b.bytes > 1 ? "," : "");
-                oz_buf_json(&b, oz_json_key(m));
-                oz_buf_puts(&b, ":");
-                oz_buf_json(&b, oz_json_string(oz_json_value(m), ""));
-            }
-            oz_buf_puts(&b, "}");
-            f->metadata = strdup(oz_buf_text(&b));
-            oz_buf_deinit(&b);
-            continue;
-        }
-        struct piece *p = &f->pieces[f->count++];
-        const struct oz_json *shape = oz_json_get(v, "shape");
-        const struct oz_json *offsets = oz_json_get(v, "data_offsets");
-        int64_t begin = oz_json_integer(oz_json_at(offsets, 0), 0);
-        (void)snprintf(p->name, sizeof p->name, "%s", oz_json_key(it));
-        (void)snprintf(p->dtype, sizeof p->dtype, "%s",
-                       oz_json_string(oz_json_get(v, "dtype"), ""));
-        p->rank = (int)oz_json_count(shape);
-        for (int i = 0; i < p->rank; i++) {
-            p->shape[i] = oz_json_integer(oz_json_at(shape, (size_t)i), 0);
-        }
-        p->bytes = (size_t)(oz_json_integer(oz_json_at(offsets, 1), 0) - begin);
-        p->data = malloc(p->bytes + 1);
-        memcpy(p->data, text + 8 + length + begin, p->bytes);
-    }
-    oz_json_free(header);
-    free(text);
-}
-
-static void free_file(struct file *f)
-{
-    for (int i = 0; i < f->count; i++) {
-        free(f->pieces[i].data);
-    }
-    free(f->metadata);
-}
-
-/* Pieces [first, last) as a file of a folder in scratch. */
-static void write_pieces(const struct file *f, int first, int last, const char *name)
-{
-    struct oz_buf header;
-    struct oz_buf all;
-    size_t at = 0;
-    oz_buf_init(&header, 1 << 20);
-    oz_buf_init(&all, 1 << 20);
-    oz_buf_puts(&header, "{");
-    if (f->metadata != NULL) {
-        oz_buf_printf(&header, "\"__metadata__\":%s", f->metadata);
-    }
-    for (int i = first; i < last; i++) {
-        const struct piece *p = &f->pieces[i];
-        if (p->gone) {
-            continue;
-        }
-        oz_buf_puts(&header, header.bytes > 1 ? "," : "");
-        oz_buf_json(&header, p->name);
-        oz_buf_printf(&header, ":{\"dtype\":\"%s\",\"shape\":[", p->dtype);
-        for (int k = 0; k < p->rank; k++) {
-            oz_buf_printf(&header, "%s%lld", k > 0 ? "," : "", (long long)p->shape[k]);
-        }
-        oz_buf_printf(&header, "],\"data_offsets\":[%zu,%zu]}", at, at + p->bytes);
-        at += p->bytes;
-    }
-    oz_buf_puts(&header, "}");
-    uint64_t length = header.bytes;
-    oz_buf_append(&all, (const char *)&length, 8);
-    oz_buf_append(&all, header.data, header.bytes);
-    for (int i = first; i < last; i++) {
-        if (!f->pieces[i].gone) {
-            oz_buf_append(&all, (const char *)f->pieces[i].data, f->pieces[i].bytes);
-        }
-    }
-    scratch_write(name, all.data, all.bytes);
-    oz_buf_deinit(&header);
-    oz_buf_deinit(&all);
-}
-
 /* ---- one damage ---- */
 
 static const char *fixture;
-static const struct file *undamaged;
+static const struct dialect_file *undamaged;
 
 static bool names_it(const char *subject)
 {
@@ -185,9 +72,9 @@ static void judge(const char *what, const char *subject)
     dialect_close(&m);
 }
 
-static void damage(const struct file *f, const char *what, const char *subject)
+static void damage(const struct dialect_file *f, const char *what, const char *subject)
 {
-    write_pieces(f, 0, f->count, "bad/model.safetensors");
+    dialect_file_write(f, 0, f->count, "bad/model.safetensors");
     judge(what, subject);
 }
 
@@ -210,7 +97,7 @@ static bool is_codes(const char *name)
 }
 
 /* NaN in the first place, where the dtype has one. */
-static bool put_nan(struct piece *p)
+static bool put_nan(struct dialect_piece *p)
 {
     static const uint8_t f32[] = {0, 0, 0xC0, 0x7F};
     static const uint8_t bf16[] = {0xC0, 0x7F};
@@ -218,12 +105,12 @@ static bool put_nan(struct piece *p)
     static const uint8_t f8 = 0x7F;
     static const uint8_t e8m0 = 0xFF;
     bool bytes = strcmp(p->dtype, "U8") == 0 && ends_with(p->name, "weight_scale");
-    const uint8_t *nan = strcmp(p->dtype, "F32") == 0                     ? f32
-                         : strcmp(p->dtype, "BF16") == 0                  ? bf16
-                         : strcmp(p->dtype, "F16") == 0                   ? f16
-                         : strcmp(p->dtype, "F8_E4M3") == 0               ? &f8
+    const uint8_t *nan = strcmp(p->dtype, "F32") == 0                ? f32
+                         : strcmp(p->dtype, "BF16") == 0             ? bf16
+                         : strcmp(p->dtype, "F16") == 0              ? f16
+                         : strcmp(p->dtype, "F8_E4M3") == 0          ? &f8
                          : strcmp(p->dtype, "F8_E8M0") == 0 || bytes ? &e8m0
-                                                                          : NULL;
+                                                                     : NULL;
     size_t size = nan == f32 ? 4 : nan == bf16 || nan == f16 ? 2 : 1;
     if (nan == NULL || p->bytes < size) {
         return false;
@@ -232,10 +119,10 @@ static bool put_nan(struct piece *p)
     return true;
 }
 
-static void damage_tensor(struct file *f, int i)
+static void damage_tensor(struct dialect_file *f, int i)
 {
-    struct piece *p = &f->pieces[i];
-    const struct piece good = *p;
+    struct dialect_piece *p = &f->pieces[i];
+    const struct dialect_piece good = *p;
     p->gone = true;
     damage(f, "without", p->name);
     *p = good;
@@ -266,7 +153,7 @@ static void damage_tensor(struct file *f, int i)
 
 /* ---- configs ---- */
 
-static void damage_metadata(struct file *f)
+static void damage_metadata(struct dialect_file *f)
 {
     char *good = f->metadata;
     if (good != NULL) {
@@ -276,13 +163,14 @@ static void damage_metadata(struct file *f)
     }
 }
 
-static void damage_config(const struct file *f)
+static void damage_config(const struct dialect_file *f)
 {
     static const char *const configs[] = {
         "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}",
         "{\"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}}",
         "{\"quantization_config\": {\"quant_method\": \"fp8\"}}",
-        "{\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_scale_semantics\": \"inverse\"}}",
+        "{\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_scale_semantics\": "
+        "\"inverse\"}}",
         "{\"quantization_config\": {\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\"}}",
         "{\"quantization_config\": {\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\"}}",
         "{\"quantization_config\": {\"quant_method\": \"mxfp8\"}}",
@@ -294,7 +182,7 @@ static void damage_config(const struct file *f)
         "{\"quantization_config\": {\"quant_method\": \"comfy\"}}",
         "{\"quantization_config\": {\"quant_method\": \"mxfp4_dualscale\"}}",
     };
-    write_pieces(f, 0, f->count, "bad/model.safetensors");
+    dialect_file_write(f, 0, f->count, "bad/model.safetensors");
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         scratch_text("bad/config.json", configs[i]);
         judge("under another config", configs[i]);
@@ -306,7 +194,7 @@ static void damage_config(const struct file *f)
 }
 
 /* Two shards, and one of them not there. */
-static void damage_shards(const struct file *f)
+static void damage_shards(const struct dialect_file *f)
 {
     static const char *const shards[] = {"model-00001-of-00002.safetensors",
                                          "model-00002-of-00002.safetensors"};
@@ -325,7 +213,7 @@ static void damage_shards(const struct file *f)
     oz_buf_deinit(&b);
     for (int i = 0; i < 2; i++) {
         (void)snprintf(name, sizeof name, "bad/%s", shards[i]);
-        write_pieces(f, i == 0 ? 0 : half, i == 0 ? half : f->count, name);
+        dialect_file_write(f, i == 0 ? 0 : half, i == 0 ? half : f->count, name);
     }
     judge("in", "two shards");
     (void)snprintf(name, sizeof name, "bad/%s", shards[1]);
@@ -335,7 +223,7 @@ static void damage_shards(const struct file *f)
 
 static void damage_fixture(const char *name)
 {
-    struct file f;
+    struct dialect_file f;
     char path[512];
     fixture = name;
     (void)snprintf(path, sizeof path, GOLDEN "/%s", name);
@@ -343,7 +231,7 @@ static void damage_fixture(const char *name)
     scratch_copy("bad", path);
     scratch_remove("bad/expected.safetensors");
     (void)snprintf(path, sizeof path, GOLDEN "/%s/model.safetensors", name);
-    read_file(&f, path);
+    dialect_file_read(&f, path);
     undamaged = &f;
     int before = counts[PASSED];
     damage(&f, "undamaged", name);
@@ -358,7 +246,7 @@ static void damage_fixture(const char *name)
     scratch_remove("bad/model.safetensors.index.json");
     scratch_remove("bad/model-00001-of-00002.safetensors");
     damage_config(&f);
-    free_file(&f);
+    dialect_file_free(&f);
 }
 
 static void damaged(void **state)
@@ -374,8 +262,9 @@ static void damaged(void **state)
         }
     }
     (void)closedir(dir);
-    printf("%d checkpoints: %d passed, %d refused rightly, %d wrong but loud, %d wrong and silent\n",
-           fixtures, counts[PASSED], counts[REFUSED], counts[LOUD], counts[SILENT]);
+    printf(
+        "%d checkpoints: %d passed, %d refused rightly, %d wrong but loud, %d wrong and silent\n",
+        fixtures, counts[PASSED], counts[REFUSED], counts[LOUD], counts[SILENT]);
     assert_true(fixtures > 30 && counts[REFUSED] > 500);
     assert_int_equal(counts[LOUD], 0);
     assert_int_equal(counts[SILENT], 0);

@@ -504,8 +504,7 @@ static void states(void **state)
     scratch_remove("bnb");
     scratch_remove("good");
     ok(write_as(scratch_path("good"), "{\"method\":\"bitsandbytes\"}", OZ_KEEP_STANDARD, NULL));
-    misread("\"load_in_8bit\": false", "\"load_in_8bit\": true", OZ_ERR_FORMAT,
-            "says both");
+    misread("\"load_in_8bit\": false", "\"load_in_8bit\": true", OZ_ERR_FORMAT, "says both");
     misread("\"uint8\"", "\"bfloat16\"", OZ_ERR_UNSUPPORTED, "not as bfloat16");
     ok(try_open(&p, scratch_path("good"), "{\"method\":\"bitsandbytes\"}", OZ_KEEP_STANDARD));
     oz_pipeline_close(&p);

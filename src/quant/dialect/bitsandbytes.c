@@ -258,9 +258,10 @@ struct reader {
 static enum oz_status fail_bits(const struct reader *r, const struct oz_tensor_view *t, int has,
                                 int says)
 {
-    return OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                   "%s says that the weights have %d bits, but tensor %s belongs to one of %d bits.",
-                   r->path, says, t->name, has);
+    return OZ_FAIL(
+        r->err, OZ_ERR_FORMAT,
+        "%s says that the weights have %d bits, but tensor %s belongs to one of %d bits.", r->path,
+        says, t->name, has);
 }
 
 /* What the text of a weight says. */
@@ -390,8 +391,7 @@ static enum oz_status read_int8(struct oz_stored *out, int32_t row, const struct
     int32_t count = 0;
     add(want, &count, OZ_PLANE_CODES, "weight", OZ_DTYPE_I8, layer->shape[0])->rank = 2;
     want[0].shape[1] = layer->shape[1];
-    add(want, &count, OZ_PLANE_SCALES, "SCB", OZ_DTYPE_F32, layer->shape[0])->move =
-        OZ_MOVE_TIMES;
+    add(want, &count, OZ_PLANE_SCALES, "SCB", OZ_DTYPE_F32, layer->shape[0])->move = OZ_MOVE_TIMES;
     w->number = BY_127;
     for (int32_t i = 0; i < count; i++) {
         OZ_TRY(oz_stored_take(w, r->ckpt, r->path, layer, &want[i], r->err));

@@ -111,11 +111,12 @@ static enum oz_status read_hint(struct reader *s, int32_t row, struct hint *h, b
     }
     OZ_TRY(read_tensor_hint(&other, t, r));
     if (v != NULL && (strcmp(h->format, other.format) != 0 || h->rotated != other.rotated)) {
-        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                       "%s is %s%s by \"_quantization_metadata\" of the file, and %s%s by the tensor "
-                       "%s.",
-                       module, h->format, h->rotated ? ", rotated," : "", other.format,
-                       other.rotated ? ", rotated," : "", t->name);
+        return OZ_FAIL(
+            r->err, OZ_ERR_FORMAT,
+            "%s is %s%s by \"_quantization_metadata\" of the file, and %s%s by the tensor "
+            "%s.",
+            module, h->format, h->rotated ? ", rotated," : "", other.format,
+            other.rotated ? ", rotated," : "", t->name);
     }
     other.full_precision = other.full_precision || h->full_precision;
     *h = other;
@@ -159,8 +160,7 @@ static enum oz_status take_nvfp4(struct reader *s, int32_t row)
                               .scales = "weight_scale",
                               .scales2 = "weight_scale_2",
                               .code_dtype = OZ_DTYPE_U8,
-                              .scale_dtype =
-                                  container(r, row, "weight_scale", OZ_DTYPE_F8_E4M3),
+                              .scale_dtype = container(r, row, "weight_scale", OZ_DTYPE_F8_E4M3),
                               .per_byte = 2,
                               .scope = OZ_FORM_GROUP,
                               .group = 16,
@@ -213,7 +213,8 @@ static enum oz_status take_int8(struct reader *s, int32_t row, const struct hint
     }
     if (!oz_rotate_known((int32_t)h->rotate_cols)) {
         return OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                       "%s is rotated in groups of %" PRId64 "; a group has 4, 16, 64, 256, 1024 or "
+                       "%s is rotated in groups of %" PRId64
+                       "; a group has 4, 16, 64, 256, 1024 or "
                        "4096 columns.",
                        r->table->rows[row].module, h->rotate_cols);
     }
@@ -237,10 +238,11 @@ static enum oz_status take_format(struct reader *s, int32_t row, const struct hi
     } else if (strcmp(h->format, "int8_tensorwise") == 0) {
         status = take_int8(s, row, h);
     } else {
-        return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                       "%s is ComfyUI's format %.32s; this version reads float8_e4m3fn, nvfp4, mxfp8 "
-                       "and int8_tensorwise (rotated, too).",
-                       r->table->rows[row].module, h->format);
+        return OZ_FAIL(
+            r->err, OZ_ERR_UNSUPPORTED,
+            "%s is ComfyUI's format %.32s; this version reads float8_e4m3fn, nvfp4, mxfp8 "
+            "and int8_tensorwise (rotated, too).",
+            r->table->rows[row].module, h->format);
     }
     if (status == OZ_OK && h->full_precision && r->out->weights[row].codec == NULL) {
         r->out->schemes[row].acts[0] = OZ_ACT_NONE;
@@ -256,7 +258,14 @@ static enum oz_status read_unhinted(struct reader *s, int32_t row)
     const struct oz_layer *layer = &r->table->rows[row];
     if (oz_form_has(r, row, "weight", OZ_DTYPE_F8_E5M2)) {
         return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                       "Tensor %s is F8_E5M2; this version reads FP8 weights of e4m3.", layer->name);
+                       "Tensor %s is F8_E5M2; this version reads FP8 weights of e4m3.",
+                       layer->name);
+    }
+    const struct oz_tensor_view *t = oz_form_find(r, row, "weight");
+    if (t != NULL && (t->dtype == OZ_DTYPE_U8 || t->dtype == OZ_DTYPE_I8)) {
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                       "%s is %s, and nothing says in which of ComfyUI's formats (%s.comfy_quant).",
+                       t->name, oz_dtype_name(t->dtype), layer->module);
     }
     if (!oz_form_has(r, row, "weight", OZ_DTYPE_F8_E4M3)) {
         return OZ_OK;

@@ -473,6 +473,15 @@ static enum oz_status group_weights(struct group *g, const struct oz_json *v,
     return fail_args(r, "weights", &a);
 }
 
+/* FP8 under one static scale: kept, and used on request. */
+static bool takes_static(const struct group *g, const struct args *a)
+{
+    return !a->dynamic && a->bits == 8 && strcmp(a->type, "float") == 0 && a->symmetric &&
+           strcmp(a->strategy, "tensor") == 0 &&
+           (strcmp(g->kind->scheme, "fp8_per_tensor") == 0 ||
+            strcmp(g->kind->scheme, "fp8_per_channel") == 0);
+}
+
 static enum oz_status group_acts(struct group *g, const struct oz_json *v, const struct reader *r)
 {
     struct args a;
@@ -488,11 +497,10 @@ static enum oz_status group_acts(struct group *g, const struct oz_json *v, const
     if (a.local && strcmp(g->kind->scheme, "nvfp4") == 0) {
         return OZ_OK;
     }
-    if (!a.dynamic && a.bits == 8 && strcmp(a.type, "float") == 0 && a.symmetric &&
-        strcmp(a.strategy, "tensor") == 0 && strncmp(g->kind->scheme, "fp8_per_", 8) == 0) {
+    if (takes_static(g, &a)) {
         g->static_acts = true;
-        g->mode = strcmp(g->kind->scheme, "fp8_per_block") == 0 ? OZ_ACT_NONE : OZ_ACT_FP8_TOKEN;
-        return g->mode != OZ_ACT_NONE ? OZ_OK : fail_args(r, "activations", &a);
+        g->mode = OZ_ACT_FP8_TOKEN;
+        return OZ_OK;
     }
     for (size_t i = 0; i < ACTS; i++) {
         /* A scale of the whole tensor would tie a request to its neighbours: each row has its own. */

@@ -264,10 +264,11 @@ static enum oz_status choose(struct oz_detected *found, struct oz_stored *out,
         }
         oz_stored_note(out, in->arena, "%s says \"%.60s\"", list[i].path, list[i].said);
         if (first != NULL && !agree(first->method, list[i].method)) {
-            return OZ_FAIL(err, OZ_ERR_FORMAT,
-                           "%s says that the weights are quantized by %s, and %s by %s. One of them "
-                           "is not of these weights; take it away.",
-                           first->path, first->method, list[i].path, list[i].method);
+            return OZ_FAIL(
+                err, OZ_ERR_FORMAT,
+                "%s says that the weights are quantized by %s, and %s by %s. One of them "
+                "is not of these weights; take it away.",
+                first->path, first->method, list[i].path, list[i].method);
         }
         bool lists = first != NULL && i == DESCRIPTION; /* it says more than the config does */
         first = first != NULL && !lists ? first : &list[i];

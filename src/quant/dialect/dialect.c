@@ -44,8 +44,9 @@ enum oz_status oz_stored_take(struct oz_stored_weight *weight, const struct oz_c
     int64_t elements = want->shape[0] * (want->rank > 1 ? want->shape[1] : 1);
     bool shape = t->elements == elements &&
                  (want->shape[0] == 1 || t->rank == 0 || t->shape[0] == want->shape[0]);
-    bool bytes = t->dtype == OZ_DTYPE_F8_E8M0 || (t->dtype == OZ_DTYPE_I8 && want->dtype == OZ_DTYPE_U8 &&
-                                                 want->plane == OZ_PLANE_CODES);
+    bool bytes =
+        t->dtype == OZ_DTYPE_F8_E8M0 ||
+        (t->dtype == OZ_DTYPE_I8 && want->dtype == OZ_DTYPE_U8 && want->plane == OZ_PLANE_CODES);
     bool same = t->dtype == want->dtype || (want->dtype == OZ_DTYPE_U8 && bytes);
     if (!shape || (!same && !wide)) {
         return OZ_FAIL(err, OZ_ERR_FORMAT,
@@ -133,12 +134,13 @@ static enum oz_status read_by(const struct oz_dialect_reader *r)
             return readers[i].read(r);
         }
     }
-    return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                   "%s: the checkpoint is quantized by \"%.100s\". This version opens plain "
-                   "checkpoints and those of compressed-tensors, bitsandbytes, fp8, ModelOpt, "
-                   "ComfyUI, TorchAO, msModelSlim, Quark, SVDQuant, int8, mxfp8 and mxfp4; take the "
-                   "plain one and quantize it while loading (--quantization).",
-                   r->path, r->out->method);
+    return OZ_FAIL(
+        r->err, OZ_ERR_UNSUPPORTED,
+        "%s: the checkpoint is quantized by \"%.100s\". This version opens plain "
+        "checkpoints and those of compressed-tensors, bitsandbytes, fp8, ModelOpt, "
+        "ComfyUI, TorchAO, msModelSlim, Quark, SVDQuant, int8, mxfp8 and mxfp4; take the "
+        "plain one and quantize it while loading (--quantization).",
+        r->path, r->out->method);
 }
 
 static enum oz_status take_rows(struct oz_stored *out, const struct oz_stored_input *in,
@@ -171,16 +173,18 @@ static void note_result(const struct oz_dialect_reader *r)
         expanded += out->weights[i].codec != NULL;
     }
     if (scales > 0) {
-        oz_stored_note(out, r->arena,
-                       "%d static scales of activations are in the file; activations are scaled for "
-                       "each token unless \"fp8_per_tensor_static\" is asked for",
-                       (int)scales);
+        oz_stored_note(
+            out, r->arena,
+            "%d static scales of activations are in the file; activations are scaled for "
+            "each token unless \"fp8_per_tensor_static\" is asked for",
+            (int)scales);
     }
     if (expanded > 0) {
-        oz_stored_note(out, r->arena,
-                       "%d layers are expanded to bf16 while loading: no operator applies what they "
-                       "have beside their codes (smoothing, rotation, a low-rank branch)",
-                       (int)expanded);
+        oz_stored_note(
+            out, r->arena,
+            "%d layers are expanded to bf16 while loading: no operator applies what they "
+            "have beside their codes (smoothing, rotation, a low-rank branch)",
+            (int)expanded);
     }
 }
 

@@ -29,8 +29,8 @@ enum oz_plane_move {
     OZ_MOVE_NUMBER,     /* one f32, in the file as OZ_DIALECT_NUMBER within a text */
     OZ_MOVE_REPEAT,     /* one f32 in the file, the same in every cell of the plane; only read */
     OZ_MOVE_TIMES,      /* f32 in the file, times oz_stored_weight.number in the plane; only read */
-    OZ_MOVE_SIGNED,     /* 4 bits: two's complement in the file, the zero at 8 in the plane; only read */
-    OZ_MOVE_VALUES,     /* the values of the codes, in a wider dtype: exact; only read */
+    OZ_MOVE_SIGNED, /* 4 bits: two's complement in the file, the zero at 8 in the plane; only read */
+    OZ_MOVE_VALUES, /* the values of the codes, in a wider dtype: exact; only read */
 };
 
 /* Where the file has the cell [row, col] of a plane of [rows, cols] cells, counted in cells from the
@@ -155,7 +155,7 @@ struct oz_stored_weight {
     bool smooth_last;       /* the branch sees smoothed activations: SMOOTH is applied behind it */
     int32_t group_cols;     /* of `codec`, where it goes by groups */
     int32_t rank;           /* of the low-rank planes */
-    int32_t rotate_cols;    /* groups of so many columns are stored rotated (num/rotate.h); 0: none */
+    int32_t rotate_cols; /* groups of so many columns are stored rotated (num/rotate.h); 0: none */
 };
 
 /* What a checkpoint holds quantized; memory is the arena's. All zero: nothing. */

@@ -108,7 +108,8 @@ enum oz_status oz_form_take(const struct oz_dialect_reader *r, int32_t row, cons
     struct oz_stored_weight *w = &r->out->weights[row];
     if (f->per_byte == 2 && cols % 2 != 0) {
         return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                       "%s has %" PRId64 " input features; rows of 4-bit codes that do not end with "
+                       "%s has %" PRId64
+                       " input features; rows of 4-bit codes that do not end with "
                        "a byte are not read.",
                        layer->module, cols);
     }
@@ -241,8 +242,8 @@ enum oz_status oz_form_take_int4(const struct oz_dialect_reader *r, int32_t row,
         OZ_TRY(oz_stored_take(w, r->ckpt, r->path, layer, &mins, r->err));
     }
     w->group_cols = (int32_t)f->group;
-    r->out->schemes[row] = (struct oz_scheme){
-        .name = "int4", .codec = oz_codec_find("int4_group"), .mode_count = 1};
+    r->out->schemes[row] =
+        (struct oz_scheme){.name = "int4", .codec = oz_codec_find("int4_group"), .mode_count = 1};
     r->out->count++;
     oz_form_expand(r, row);
     return OZ_OK;
@@ -280,9 +281,8 @@ enum oz_status oz_form_number(const struct oz_dialect_reader *r, int32_t row, co
     const char *module = r->table->rows[row].module;
     *out = 0;
     if (t == NULL || t->dtype != OZ_DTYPE_F32 || t->elements != 1) {
-        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                       "%s: the tensor %s.%s is missing, or is not one F32.", r->path, module,
-                       suffix);
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT, "%s: the tensor %s.%s is missing, or is not one F32.",
+                       r->path, module, suffix);
     }
     OZ_TRY(oz_ckpt_read(r->ckpt, t, 0, 4, out, r->err));
     return *out > 0 && isfinite(*out)
@@ -323,9 +323,8 @@ void oz_form_expand(const struct oz_dialect_reader *r, int32_t row)
     struct oz_scheme *s = &r->out->schemes[row];
     if (w->codec == NULL) {
         w->codec = s->codec;
-        *s = (struct oz_scheme){.name = "expanded to bf16",
-                                .codec = oz_codec_plain(OZ_DTYPE_BF16),
-                                .mode_count = 1};
+        *s = (struct oz_scheme){
+            .name = "expanded to bf16", .codec = oz_codec_plain(OZ_DTYPE_BF16), .mode_count = 1};
     }
 }
 

@@ -17,16 +17,16 @@ enum oz_form_scope {
 };
 
 struct oz_form {
-    const char *scheme;          /* of quant/scheme.inc */
-    const char *codes, *scales;  /* suffixes of the tensors: "weight", "weight_scale" */
-    const char *scales2;         /* NULL: none */
+    const char *scheme;         /* of quant/scheme.inc */
+    const char *codes, *scales; /* suffixes of the tensors: "weight", "weight_scale" */
+    const char *scales2;        /* NULL: none */
     enum oz_dtype code_dtype, scale_dtype;
     int32_t per_byte; /* codes in an element of their tensor: 1 or 2 */
     enum oz_form_scope scope;
     int32_t group;
     enum oz_plane_move code_move, scale_move, scale2_move;
-    bool swizzled;        /* scales in tiles of 128 x 4 (oz_at_swizzled), rows and groups filled up */
-    bool transposed;      /* scales [groups, rows] */
+    bool swizzled;   /* scales in tiles of 128 x 4 (oz_at_swizzled), rows and groups filled up */
+    bool transposed; /* scales [groups, rows] */
     int32_t row_multiple; /* the file fills rows up to it; 0: it does not */
     enum oz_act_mode mode;
 };
@@ -39,8 +39,7 @@ OZ_MUST_USE enum oz_status oz_form_take(const struct oz_dialect_reader *r, int32
  * the tensor `scales`; OZ_ERR_FORMAT where it is none of these. Beside: one that multiplies from the
  * file's reciprocal with `inverse`. */
 OZ_MUST_USE enum oz_status oz_form_take_fp8(const struct oz_dialect_reader *r, int32_t row,
-                                            const char *codes, const char *scales,
-                                            bool inverse);
+                                            const char *codes, const char *scales, bool inverse);
 
 /* Integers of 4 bits in groups; codes of `form` are one nibble each at `at` (NULL: row by row, the even
  * one low), scales [rows, groups] or `transposed`; `mins` like scales, or NULL. code_move: SIGNED or BYTES

@@ -60,8 +60,8 @@ enum oz_status oz_hf_fp8_read(const struct oz_dialect_reader *r)
                            blocks ? "128x128" : "a linear or of rows", layer->module, scales);
         }
         if (blocks && !block) { /* one block */
-            OZ_TRY(oz_stored_scheme(&r->out->schemes[i], "fp8_per_block", OZ_ACT_FP8_GROUP,
-                                    r->err));
+            OZ_TRY(
+                oz_stored_scheme(&r->out->schemes[i], "fp8_per_block", OZ_ACT_FP8_GROUP, r->err));
         }
         OZ_TRY(oz_form_input_scale(r, i, "input_scale", NULL));
     }

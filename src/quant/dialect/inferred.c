@@ -111,8 +111,8 @@ enum oz_status oz_inferred_read(const struct oz_dialect_reader *r)
     for (int32_t i = 0; i < r->table->count; i++) {
         const char *name = r->out->schemes[i].name;
         if (r->out->schemes[i].codec != NULL && strncmp(name, "fp8", 3) != 0) {
-            r->out->method = strcmp(name, "nvfp4") == 0 ? "compressed_tensors"
-                             : strcmp(name, "int8") == 0 ? "int8"
+            r->out->method = strcmp(name, "nvfp4") == 0   ? "compressed_tensors"
+                             : strcmp(name, "int8") == 0  ? "int8"
                              : strcmp(name, "mxfp8") == 0 ? "mxfp8"
                                                           : "mxfp4";
         }

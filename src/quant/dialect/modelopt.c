@@ -28,19 +28,14 @@ static const struct algo {
     {"FP8_PB_REAL", "modelopt", BLOCKS, OZ_DTYPE_F8_E4M3, {0}},
     {"W8A16", "modelopt", INT8, OZ_DTYPE_I8, {0}},
     {"W8A8_SQ_PER_CHANNEL", "modelopt", INT8, OZ_DTYPE_I8, {0}},
-#define NVFP4(name)                                  \
-    {                                                \
-        name, "modelopt_fp4", FORM, OZ_DTYPE_U8, {   \
-            .scheme = "nvfp4",                       \
-            .codes = "weight",                       \
-            .scales = "weight_scale",                \
-            .scales2 = "weight_scale_2",             \
-            .code_dtype = OZ_DTYPE_U8,               \
-            .scale_dtype = OZ_DTYPE_F8_E4M3,         \
-            .per_byte = 2,                           \
-            .scope = OZ_FORM_GROUP,                  \
-            .group = 16,                             \
-        }                                            \
+#define NVFP4(name)                                                                              \
+    {                                                                                            \
+        name, "modelopt_fp4", FORM, OZ_DTYPE_U8,                                                 \
+        {                                                                                        \
+            .scheme = "nvfp4", .codes = "weight", .scales = "weight_scale",                      \
+            .scales2 = "weight_scale_2", .code_dtype = OZ_DTYPE_U8,                              \
+            .scale_dtype = OZ_DTYPE_F8_E4M3, .per_byte = 2, .scope = OZ_FORM_GROUP, .group = 16, \
+        }                                                                                        \
     }
     NVFP4("NVFP4"),
     NVFP4("NVFP4_STATIC"),
@@ -61,18 +56,14 @@ static const struct algo {
       .per_byte = 1,
       .scope = OZ_FORM_GROUP,
       .group = 32}},
-#define MXFP4(name)                                  \
-    {                                                \
-        name, "modelopt", FORM, OZ_DTYPE_U8, {       \
-            .scheme = "mxfp4",                       \
-            .codes = "weight",                       \
-            .scales = "weight_scale",                \
-            .code_dtype = OZ_DTYPE_U8,               \
-            .scale_dtype = OZ_DTYPE_U8,              \
-            .per_byte = 2,                           \
-            .scope = OZ_FORM_GROUP,                  \
-            .group = 32,                             \
-        }                                            \
+#define MXFP4(name)                                                               \
+    {                                                                             \
+        name, "modelopt", FORM, OZ_DTYPE_U8,                                      \
+        {                                                                         \
+            .scheme = "mxfp4", .codes = "weight", .scales = "weight_scale",       \
+            .code_dtype = OZ_DTYPE_U8, .scale_dtype = OZ_DTYPE_U8, .per_byte = 2, \
+            .scope = OZ_FORM_GROUP, .group = 32,                                  \
+        }                                                                         \
     }
     MXFP4("MXFP4"),
     MXFP4("W4A8_MXFP4_FP8"),
@@ -170,10 +161,11 @@ static enum oz_status take_int4(const struct reader *s, int32_t row)
                                    .code_move = OZ_MOVE_SIGNED,
                                    .group = groups > 0 ? layer->shape[1] / groups : 0};
     if (layer->shape[0] % 2 != 0 || oz_form_find(r, row, "weight_scale_2") != NULL) {
-        return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                       "%s: %s is in 4-bit integers under two levels of scales, or of an odd number "
-                       "of rows, which this version does not read.",
-                       r->path, layer->module);
+        return OZ_FAIL(
+            r->err, OZ_ERR_UNSUPPORTED,
+            "%s: %s is in 4-bit integers under two levels of scales, or of an odd number "
+            "of rows, which this version does not read.",
+            r->path, layer->module);
     }
     return oz_form_take_int4(r, row, &f);
 }

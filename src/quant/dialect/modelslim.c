@@ -39,18 +39,18 @@ static const struct label {
       .group = 32},
      false,
      false},
-#define MXFP4(name, scheme_, dual, low_rank)                                                 \
-    {                                                                                        \
-        name, GROUPS, OZ_ACT_NONE,                                                           \
-            {.scheme = (scheme_),                                                            \
-             .codes = "weight",                                                              \
-             .scales = "weight_scale",                                                       \
-             .code_dtype = OZ_DTYPE_U8,                                                      \
-             .scale_dtype = OZ_DTYPE_U8,                                                     \
-             .per_byte = 2,                                                                  \
-             .scope = OZ_FORM_GROUP,                                                         \
-             .group = 32},                                                                   \
-            dual, low_rank                                                                   \
+#define MXFP4(name, scheme_, dual, low_rank) \
+    {                                        \
+        name, GROUPS, OZ_ACT_NONE,           \
+            {.scheme = (scheme_),            \
+             .codes = "weight",              \
+             .scales = "weight_scale",       \
+             .code_dtype = OZ_DTYPE_U8,      \
+             .scale_dtype = OZ_DTYPE_U8,     \
+             .per_byte = 2,                  \
+             .scope = OZ_FORM_GROUP,         \
+             .group = 32},                   \
+            dual, low_rank                   \
     }
     MXFP4("W4A4_MXFP4", "mxfp4", false, false),
     MXFP4("W4A8_MXFP", "mxfp4", false, false),
@@ -113,9 +113,9 @@ static enum oz_status take_static(const struct oz_dialect_reader *r, int32_t row
         float scale;
         const struct oz_tensor_view *t = oz_form_find(r, row, "deq_scale");
         if (t != NULL && t->dtype == OZ_DTYPE_I64) {
-            return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                           "Tensor %s is I64: the form for fp16 models is not read by this version.",
-                           t->name);
+            return OZ_FAIL(
+                r->err, OZ_ERR_UNSUPPORTED,
+                "Tensor %s is I64: the form for fp16 models is not read by this version.", t->name);
         }
         OZ_TRY(oz_form_number(r, row, "input_scale", &scale));
         f.scales = "deq_scale";
@@ -179,17 +179,17 @@ static enum oz_status take_groups(const struct oz_dialect_reader *r, int32_t row
     const struct oz_layer *layer = &r->table->rows[row];
     OZ_TRY(oz_form_take(r, row, &k->form));
     if (k->dual) {
-        const struct oz_dialect_tensor dual = {.plane = OZ_PLANE_SCALES2,
-                                               .suffix = "weight_dual_scale",
-                                               .dtype = OZ_DTYPE_F32,
-                                               .rank = 2,
-                                               .shape = {layer->shape[0],
-                                                         (layer->shape[1] + 511) / 512}};
+        const struct oz_dialect_tensor dual = {
+            .plane = OZ_PLANE_SCALES2,
+            .suffix = "weight_dual_scale",
+            .dtype = OZ_DTYPE_F32,
+            .rank = 2,
+            .shape = {layer->shape[0], (layer->shape[1] + 511) / 512}};
         OZ_TRY(oz_stored_take(&r->out->weights[row], r->ckpt, r->path, layer, &dual, r->err));
     }
-    return k->low_rank ? oz_form_low_rank(r, row, "svd_lowrank_l1", "svd_lowrank_l2", false, NULL,
-                                          NULL)
-                       : OZ_OK;
+    return k->low_rank
+               ? oz_form_low_rank(r, row, "svd_lowrank_l1", "svd_lowrank_l2", false, NULL, NULL)
+               : OZ_OK;
 }
 
 static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row)
@@ -216,8 +216,9 @@ static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row)
         return fail_label(r, layer->name, label);
     }
     if (!coded) {
-        return OZ_FAIL(r->err, OZ_ERR_FORMAT, "%s says that %s is %s, but it is stored plain, as %s.",
-                       r->path, layer->name, label, oz_dtype_name(t->dtype));
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                       "%s says that %s is %s, but it is stored plain, as %s.", r->path,
+                       layer->name, label, oz_dtype_name(t->dtype));
     }
     switch (k->shape) {
     case ROWS8: return take_rows8(r, row, k);

@@ -56,8 +56,7 @@ static enum oz_status config_of(const struct oz_dialect_reader *r, const char *m
     const struct oz_json *by_name = oz_json_get(r->q, "layer_quant_config");
     bool found = false;
     *out = NULL;
-    for (void *it = oz_json_first(by_name); it != NULL && !found;
-         it = oz_json_next(by_name, it)) {
+    for (void *it = oz_json_first(by_name); it != NULL && !found; it = oz_json_next(by_name, it)) {
         OZ_TRY(matches(oz_json_key(it), module, &found, r->err));
         *out = found ? oz_json_value(it) : NULL;
     }
@@ -75,8 +74,8 @@ static enum oz_status read_spec(struct spec *s, const struct oz_json *config,
 {
     const struct oz_json *weight = oz_json_get(config, "weight");
     const struct oz_json *acts = oz_json_get(config, "input_tensors");
-    *s = (struct spec){.second = oz_json_count(weight) == 2 &&
-                                 oz_json_type(weight) == OZ_JSON_ARRAY};
+    *s = (struct spec){.second =
+                           oz_json_count(weight) == 2 && oz_json_type(weight) == OZ_JSON_ARRAY};
     const struct oz_json *first =
         oz_json_type(weight) == OZ_JSON_ARRAY ? oz_json_at(weight, 0) : weight;
     OZ_TRY(oz_json_get_string(first, "dtype", "", &s->dtype, r->path, r->err));
@@ -103,17 +102,17 @@ static enum oz_status take_int4(const struct oz_dialect_reader *r, int32_t row,
                                 const struct spec *s)
 {
     const struct oz_layer *layer = &r->table->rows[row];
-    const char *pack = oz_json_string(
-        oz_json_get(oz_json_get(r->q, "export"), "pack_method"), "reorder");
-    const struct oz_form_int4 f = {
-        .codes = "weight",
-        .scales = "weight_scale",
-        .code_dtype = OZ_DTYPE_I32,
-        .code_shape = {layer->shape[1], layer->shape[0] / 8},
-        .at = strcmp(pack, "order") == 0 ? oz_at_transposed : at_reordered,
-        .code_move = OZ_MOVE_SIGNED,
-        .group = s->group,
-        .transposed = true};
+    const char *pack =
+        oz_json_string(oz_json_get(oz_json_get(r->q, "export"), "pack_method"), "reorder");
+    const struct oz_form_int4 f = {.codes = "weight",
+                                   .scales = "weight_scale",
+                                   .code_dtype = OZ_DTYPE_I32,
+                                   .code_shape = {layer->shape[1], layer->shape[0] / 8},
+                                   .at =
+                                       strcmp(pack, "order") == 0 ? oz_at_transposed : at_reordered,
+                                   .code_move = OZ_MOVE_SIGNED,
+                                   .group = s->group,
+                                   .transposed = true};
     if (layer->shape[0] % 8 != 0) {
         return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
                        "%s has %" PRId64 " output features; Quark packs eight of them in a word.",
@@ -214,13 +213,14 @@ static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row)
 
 enum oz_status oz_quark_read(const struct oz_dialect_reader *r)
 {
-    const char *format = oz_json_string(
-        oz_json_get(oz_json_get(r->q, "export"), "weight_format"), "real_quantized");
+    const char *format =
+        oz_json_string(oz_json_get(oz_json_get(r->q, "export"), "weight_format"), "real_quantized");
     if (strcmp(format, "real_quantized") != 0) {
-        return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                       "%s: Quark's weight_format is %.40s: the weights are floats that were rounded "
-                       "only. Take the config's \"quantization_config\" out to load them as they are.",
-                       r->path, format);
+        return OZ_FAIL(
+            r->err, OZ_ERR_UNSUPPORTED,
+            "%s: Quark's weight_format is %.40s: the weights are floats that were rounded "
+            "only. Take the config's \"quantization_config\" out to load them as they are.",
+            r->path, format);
     }
     for (int32_t i = 0; i < r->table->count; i++) {
         OZ_TRY(read_row(r, i));

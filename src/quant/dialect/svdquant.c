@@ -152,8 +152,7 @@ static enum oz_status take_bias(const struct reader *s, int32_t row)
     const struct oz_dialect_reader *r = s->r;
     char name[OZ_CKPT_MAX_NAME_BYTES + 8];
     int64_t index;
-    const struct oz_tensor_view *t =
-        oz_stored_find(r->ckpt, &r->table->rows[row], "bias", &index);
+    const struct oz_tensor_view *t = oz_stored_find(r->ckpt, &r->table->rows[row], "bias", &index);
     (void)snprintf(name, sizeof name, "%s.bias", r->table->rows[row].module);
     const struct oz_layer *bias = oz_layer_find(r->table, name);
     if (s->row_major || t == NULL || bias == NULL) {
@@ -226,14 +225,14 @@ enum oz_status oz_svdquant_read(const struct oz_dialect_reader *r)
     bool nunchaku = (model != NULL && strncmp(model, "Nunchaku", 8) == 0) ||
                     oz_ckpt_metadata(r->ckpt, "quantization_config") != NULL ||
                     oz_json_get(r->q, "svdq_w4a4") != NULL;
-    struct reader s = {.r = r,
-                       .row_major = oz_ckpt_metadata(r->ckpt, "conversion") != NULL};
+    struct reader s = {.r = r, .row_major = oz_ckpt_metadata(r->ckpt, "conversion") != NULL};
     if (nunchaku == s.row_major) {
-        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                       "%s: SVDQuant's weights are in nunchaku's order where the metadata of the file "
-                       "name its \"model_class\" or \"quantization_config\", and in rows where they "
-                       "have \"conversion\"; this file has %s.",
-                       r->path, nunchaku ? "both" : "neither");
+        return OZ_FAIL(
+            r->err, OZ_ERR_FORMAT,
+            "%s: SVDQuant's weights are in nunchaku's order where the metadata of the file "
+            "name its \"model_class\" or \"quantization_config\", and in rows where they "
+            "have \"conversion\"; this file has %s.",
+            r->path, nunchaku ? "both" : "neither");
     }
     for (int32_t i = 0; i < r->table->count; i++) {
         OZ_TRY(read_row(&s, i));

@@ -15,11 +15,12 @@
 static enum oz_status refuse(const struct oz_dialect_reader *r, int32_t row, const char *type,
                              const char *why)
 {
-    return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                   "%s.weight is TorchAO's %.60s%s%s; this version reads Float8Tensor, Int8Tensor, "
-                   "Int4Tensor, NVFP4Tensor and MXTensor, without zero points of integers and static "
-                   "scales.",
-                   r->table->rows[row].module, type, why[0] != '\0' ? " with " : "", why);
+    return OZ_FAIL(
+        r->err, OZ_ERR_UNSUPPORTED,
+        "%s.weight is TorchAO's %.60s%s%s; this version reads Float8Tensor, Int8Tensor, "
+        "Int4Tensor, NVFP4Tensor and MXTensor, without zero points of integers and static "
+        "scales.",
+        r->table->rows[row].module, type, why[0] != '\0' ? " with " : "", why);
 }
 
 static enum oz_status take_int8(const struct oz_dialect_reader *r, int32_t row)
@@ -173,11 +174,12 @@ static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row)
 enum oz_status oz_torchao_read(const struct oz_dialect_reader *r)
 {
     if (oz_ckpt_metadata(r->ckpt, "tensor_names") == NULL) {
-        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                       "%s says that the weights are TorchAO's, but the metadata of the files do not "
-                       "list its tensors (\"tensor_names\"): they were not written by TorchAO's own "
-                       "safetensors support.",
-                       r->path);
+        return OZ_FAIL(
+            r->err, OZ_ERR_FORMAT,
+            "%s says that the weights are TorchAO's, but the metadata of the files do not "
+            "list its tensors (\"tensor_names\"): they were not written by TorchAO's own "
+            "safetensors support.",
+            r->path);
     }
     for (int32_t i = 0; i < r->table->count; i++) {
         OZ_TRY(read_row(r, i));

@@ -29,12 +29,12 @@ static const struct kind {
 static enum oz_status take_dual(const struct oz_dialect_reader *r, int32_t row)
 {
     const struct oz_layer *layer = &r->table->rows[row];
-    const struct oz_dialect_tensor dual = {.plane = OZ_PLANE_SCALES2,
-                                           .suffix = "weight_dual_scale",
-                                           .dtype = OZ_DTYPE_F32,
-                                           .rank = 2,
-                                           .shape = {layer->shape[0],
-                                                     (layer->shape[1] + 511) / 512}};
+    const struct oz_dialect_tensor dual = {
+        .plane = OZ_PLANE_SCALES2,
+        .suffix = "weight_dual_scale",
+        .dtype = OZ_DTYPE_F32,
+        .rank = 2,
+        .shape = {layer->shape[0], (layer->shape[1] + 511) / 512}};
     return oz_stored_take(&r->out->weights[row], r->ckpt, r->path, layer, &dual, r->err);
 }
 
