@@ -583,7 +583,7 @@ static const struct decision {
      "checkpoint, mxfp4, none, mxfp4"},
     {"the caller's policy goes before the file's: steps", "mxfp4", "mxfp4",
      "{\"method\":\"mxfp4\",\"w4a8_fallback_steps\":[0,1]}", OZ_OK,
-     "checkpoint, mxfp4, mxfp4, mxfp4"},
+     "checkpoint, mxfp4, mxfp4+mxfp8, mxfp4"},
     {"layers", "mxfp4", "mxfp4",
      "{\"method\":\"mxfp4\",\"w4a8_fallback_layers\":[\"transformer_blocks.0.attn.to_q\"]}", OZ_OK,
      "checkpoint, mxfp4, mxfp8, mxfp4"},

@@ -9,7 +9,8 @@
 #include "base/error.h"
 #include "quant/dialect/form.h"
 
-static enum oz_status check_config(const struct oz_dialect_reader *r, bool *blocks, bool *inverse)
+static enum oz_status check_config(const struct oz_dialect_reader *r, bool *blocks, bool *inverse,
+                                   bool *static_acts)
 {
     const struct oz_json *size = oz_json_get(r->q, "weight_block_size");
     const char *scheme;
@@ -23,6 +24,7 @@ static enum oz_status check_config(const struct oz_dialect_reader *r, bool *bloc
     bool square = oz_json_count(size) == 2 && oz_json_integer(oz_json_at(size, 0), 0) == 128 &&
                   oz_json_integer(oz_json_at(size, 1), 0) == 128;
     bool is_static = strcmp(scheme, "static") == 0;
+    *static_acts = is_static;
     if ((!is_static && strcmp(scheme, "dynamic") != 0) || (is_static && *blocks) ||
         strcmp(format, "e4m3") != 0 || (*blocks && !square)) {
         return OZ_FAIL(
@@ -39,7 +41,8 @@ enum oz_status oz_hf_fp8_read(const struct oz_dialect_reader *r)
 {
     bool blocks;
     bool inverse;
-    OZ_TRY(check_config(r, &blocks, &inverse));
+    bool is_static;
+    OZ_TRY(check_config(r, &blocks, &inverse, &is_static));
     for (int32_t i = 0; i < r->table->count; i++) {
         const struct oz_layer *layer = &r->table->rows[i];
         if (!oz_form_has(r, i, "weight", OZ_DTYPE_F8_E4M3)) {
@@ -63,7 +66,14 @@ enum oz_status oz_hf_fp8_read(const struct oz_dialect_reader *r)
             OZ_TRY(
                 oz_stored_scheme(&r->out->schemes[i], "fp8_per_block", OZ_ACT_FP8_GROUP, r->err));
         }
-        OZ_TRY(oz_form_input_scale(r, i, "input_scale", NULL));
+        bool found;
+        OZ_TRY(oz_form_input_scale(r, i, "input_scale", &found));
+        if (is_static && !found) {
+            return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                           "%s says that activations have static scales, but the tensor "
+                           "%s.input_scale is missing.",
+                           r->path, layer->module);
+        }
     }
     return OZ_OK;
 }
