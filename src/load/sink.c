@@ -80,15 +80,18 @@ static enum oz_status write_moved(const struct oz_sink *sink, const struct oz_si
     case OZ_MOVE_RECIPROCAL: return write_reciprocal(sink, index, offset, host, bytes, err);
     case OZ_MOVE_NIBBLES: return write_nibbles(sink, index, offset, host, bytes, err);
     case OZ_MOVE_NUMBER: return write_number(sink, w, index, host, err);
-    case OZ_MOVE_BYTES:
-    case OZ_MOVE_WIDEN: break;
+    case OZ_MOVE_BYTES: break;
+    case OZ_MOVE_WIDEN: /* the others are only read */
+    case OZ_MOVE_REPEAT:
+    case OZ_MOVE_TIMES:
+    case OZ_MOVE_SIGNED:
+    case OZ_MOVE_VALUES:
     case OZ_MOVE_WORD_COLUMNS:
     case OZ_MOVE_COLUMNS:
     case OZ_MOVE_GPTQ_ZEROS:
     case OZ_MOVE_GPTQ_ZEROS_LESS_ONE:
     case OZ_MOVE_AWQ_CODES:
-    case OZ_MOVE_AWQ_ZEROS: /* no layout that is written has them */
-        return OZ_FAIL(err, OZ_ERR_INTERNAL, "%s: its packing is only read.", w->param->name);
+    case OZ_MOVE_AWQ_ZEROS: break;
     }
     return oz_ckpt_writer_put_at(sink->writer, index, offset, host, bytes, err);
 }

@@ -32,9 +32,9 @@ static enum oz_status find(const char *path, const struct oz_layer *row, const c
         oz_layer_add(&table, row, "%s", name);
         status = status == OZ_OK ? oz_layer_table_finish(&table, &err) : status;
     }
-    return status == OZ_OK
-               ? oz_stored_read(stored, NULL, "config.json", *ckpt, &table, &memory, &err)
-               : status;
+    const struct oz_stored_input in = {
+        .path = "config.json", .ckpt = *ckpt, .table = &table, .arena = &memory};
+    return status == OZ_OK ? oz_stored_read(stored, &in, &err) : status;
 }
 
 static const char *one_tensor(const char *name, uint32_t rank, const uint64_t *sizes, uint32_t type,

@@ -76,7 +76,9 @@ static void read_layer(const struct oz_json *v, const struct oz_layer_table *tab
     struct oz_arena arena;
     FUZZ_CHECK(oz_arena_init_host(&arena, "stored", oz_stored_bytes(table), &err) == OZ_OK);
     err.message[0] = '\0';
-    if (oz_stored_read(&stored, v, "config.json", ckpt, table, &arena, &err) != OZ_OK) {
+    const struct oz_stored_input in = {
+        .config = v, .path = "config.json", .ckpt = ckpt, .table = table, .arena = &arena};
+    if (oz_stored_read(&stored, &in, &err) != OZ_OK) {
         FUZZ_CHECK(err.message[0] != '\0');
     } else if (stored.method != NULL && stored.schemes[0].codec != NULL) {
         check_row(&stored.weights[0], stored.schemes[0].codec);

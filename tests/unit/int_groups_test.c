@@ -160,8 +160,12 @@ static enum oz_status read_config(const char *members)
     (void)snprintf(text, sizeof text, "{\"quantization_config\": {%s}}", members);
     ok(oz_json_parse(&json, text, strlen(text), "config.json", &err));
     err.message[0] = '\0';
-    enum oz_status status =
-        oz_stored_read(&stored, json, "config.json", ckpt, &table, &stored_memory, &err);
+    const struct oz_stored_input in = {.config = json,
+                                       .path = "config.json",
+                                       .ckpt = ckpt,
+                                       .table = &table,
+                                       .arena = &stored_memory};
+    enum oz_status status = oz_stored_read(&stored, &in, &err);
     oz_json_free(json);
     return status;
 }

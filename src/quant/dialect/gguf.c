@@ -85,12 +85,10 @@ static enum oz_status read_row(struct oz_stored *out, int32_t row, const struct 
     return OZ_OK;
 }
 
-enum oz_status oz_gguf_read_rows(struct oz_stored *out, const char *path,
-                                 const struct oz_ckpt *ckpt, const struct oz_layer_table *table,
-                                 struct oz_error *err)
+enum oz_status oz_gguf_read_rows(const struct oz_dialect_reader *r)
 {
-    for (int32_t i = 0; i < table->count; i++) {
-        OZ_TRY(read_row(out, i, &table->rows[i], ckpt, path, err));
+    for (int32_t i = 0; i < r->table->count; i++) {
+        OZ_TRY(read_row(r->out, i, &r->table->rows[i], r->ckpt, r->path, r->err));
     }
     return OZ_OK;
 }

@@ -10,12 +10,6 @@
 #include "base/error.h"
 #include "quant/dialect/dialect.h"
 
-bool oz_int_groups_reads(const char *method)
-{
-    return strcmp(method, OZ_GPTQ_METHOD) == 0 || strcmp(method, OZ_AWQ_METHOD) == 0 ||
-           strcmp(method, OZ_AUTO_ROUND_METHOD) == 0;
-}
-
 /* What a layer turned out to be. */
 struct shape {
     int64_t rows, cols, bits, groups, group_cols;
@@ -176,28 +170,20 @@ static enum oz_status read_row(struct oz_stored *out, int32_t row, const struct 
     return OZ_OK;
 }
 
-enum oz_status oz_int_groups_rows(struct oz_stored *out, const struct oz_int_groups *g,
-                                  const char *path, const struct oz_ckpt *ckpt,
-                                  const struct oz_layer_table *table, struct oz_error *err)
-{
-    const struct reader r = {.g = g, .path = path, .ckpt = ckpt, .err = err};
-    for (int32_t i = 0; i < table->count; i++) {
-        OZ_TRY(read_row(out, i, &table->rows[i], &r));
-    }
-    return OZ_OK;
-}
-
-enum oz_status oz_int_groups_read(struct oz_stored *out, const struct oz_json *q, const char *path,
-                                  const struct oz_ckpt *ckpt, const struct oz_layer_table *table,
-                                  struct oz_error *err)
+enum oz_status oz_int_groups_read(const struct oz_dialect_reader *d)
 {
     struct oz_int_groups g = {0};
-    OZ_TRY(strcmp(out->method, OZ_AWQ_METHOD) == 0    ? oz_awq_config(&g, q, path, err)
-           : strcmp(out->method, OZ_GPTQ_METHOD) == 0 ? oz_gptq_config(&g, q, path, err)
-                                                      : oz_auto_round_config(&g, q, path, err));
+    const char *method = d->out->method;
+    OZ_TRY(strcmp(method, OZ_AWQ_METHOD) == 0    ? oz_awq_config(&g, d->q, d->path, d->err)
+           : strcmp(method, OZ_GPTQ_METHOD) == 0 ? oz_gptq_config(&g, d->q, d->path, d->err)
+                                                 : oz_auto_round_config(&g, d->q, d->path, d->err));
     if ((g.bits != 2 && g.bits != 4 && g.bits != 8) || (g.awq && g.bits != 4)) {
-        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED, "%s: codes of %" PRId64 " bits; %s are read.", path,
-                       g.bits, g.awq ? "of AWQ 4" : "2, 4 and 8");
+        return OZ_FAIL(d->err, OZ_ERR_UNSUPPORTED, "%s: codes of %" PRId64 " bits; %s are read.",
+                       d->path, g.bits, g.awq ? "of AWQ 4" : "2, 4 and 8");
     }
-    return oz_int_groups_rows(out, &g, path, ckpt, table, err);
+    const struct reader r = {.g = &g, .path = d->path, .ckpt = d->ckpt, .err = d->err};
+    for (int32_t i = 0; i < d->table->count; i++) {
+        OZ_TRY(read_row(d->out, i, &d->table->rows[i], &r));
+    }
+    return OZ_OK;
 }
