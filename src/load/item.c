@@ -70,7 +70,7 @@ int64_t oz_load_source_row(const struct oz_load_part *part, int64_t r)
 
 int64_t oz_load_scope_rows(const struct oz_load_item *item)
 {
-    bool cells = item->encodes || item->planes != NULL;
+    bool cells = item->encodes || item->planes != NULL; /* of what stays */
     int64_t scope = cells ? oz_weight_scope_rows(&item->weight) : 1;
     int64_t pack = item->pack_rows > 0 ? item->pack_rows : 1;
     int64_t a = scope;
@@ -336,9 +336,9 @@ static enum oz_status push(const struct oz_load_args *a, const struct oz_load_it
 }
 
 static enum oz_status push_planes(const struct oz_load_args *a, struct oz_load_item *item,
-                                  struct oz_error *err)
+                                  enum oz_plane from, struct oz_error *err)
 {
-    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+    for (int i = (int)from; i < OZ_PLANE_COUNT; i++) {
         struct oz_plane_view *plane = &item->weight.planes[i];
         int64_t bytes;
         int64_t row_bytes;
@@ -360,11 +360,26 @@ static enum oz_status push_planes(const struct oz_load_args *a, struct oz_load_i
     return OZ_OK;
 }
 
+/* What the file has beside the weight, where its activations ask for it. */
+static void add_side_planes(struct oz_load_item *item)
+{
+    bool is_static = false;
+    for (int32_t i = 0; item->assigned != NULL && i < item->assigned->mode_count; i++) {
+        is_static = is_static || item->assigned->acts[i] == OZ_ACT_FP8_STATIC;
+    }
+    if (is_static && item->planes != NULL &&
+        item->planes->planes[OZ_PLANE_INPUT_SCALE].tensor != NULL) {
+        item->weight.planes[OZ_PLANE_INPUT_SCALE].present = true;
+        item->weight.planes[OZ_PLANE_INPUT_SCALE].dtype = OZ_DTYPE_F32;
+    }
+}
+
 static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *item,
                             struct oz_error *err)
 {
     item->weight =
         oz_weight_shape(item->codec, item->shape.slices, item->shape.rows, item->shape.cols);
+    add_side_planes(item);
     item->param->weight = item->weight;
     item->param->act_count = 0;
     if (item->assigned != NULL) {
@@ -375,8 +390,9 @@ static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *i
     if (item->packed_bytes > 0) {
         OZ_TRY(push(a, item, item->packed_bytes, &item->packed, err));
         item->packed = a->model->measuring ? NULL : item->packed;
+        OZ_TRY(push_planes(a, item, OZ_PLANE_FIRST_SIDE, err));
     } else if (item->way != OZ_WAY_MAPPED) {
-        OZ_TRY(push_planes(a, item, err));
+        OZ_TRY(push_planes(a, item, OZ_PLANE_CODES, err));
     }
     if (item->encodes && a->dev->ops->find_encoder != NULL && !item->adds_one) {
         item->encoder = a->dev->ops->find_encoder(a->dev, item->codec, item->staged);

@@ -1,11 +1,12 @@
 /* Weights that the file holds quantized: their planes go to where they stay, or chunk by chunk to the
- * packing or the device. Bits are moved; what a dialect's move asks for beyond that is num's. */
+ * packing or the device; those that are expanded, their rows. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "load/item.h"
-#include "load/stage.h"
+#include "load/cells.h"
+#include "load/expand.h"
+#include "ops/param.h"
 
 #define CHUNK_BYTES (INT64_C(16) << 20) /* of rows that are packed or sent together */
 
@@ -30,66 +31,39 @@ static int64_t chunk_rows(const struct oz_load_item *item)
     return rows;
 }
 
+static bool expands(const struct oz_load_item *item)
+{
+    return item->planes->codec != NULL;
+}
+
 int64_t oz_load_planes_staging(const struct oz_load_args *a, const struct oz_load_item *item)
 {
-    return item->planes != NULL && is_staged(a, item) && item->shape.rows > 0
-               ? chunk_bytes(item, chunk_rows(item))
-               : 0;
-}
-
-/* bf16 or f16 in the upper half of dst to f32, from the front: reading stays ahead of writing. */
-static void widen(enum oz_dtype from, uint8_t *dst, int64_t count)
-{
-    const uint8_t *src = dst + count * 2;
-    struct oz_weight row = oz_weight_plain(from, 1, 1, count, (void *)(uintptr_t)src);
-    for (int64_t i = 0; i < count; i++) {
-        float x;
-        row.codec->decode(&row, 0, 0, i, 1, &x);
-        memcpy(dst + i * 4, &x, sizeof x);
+    if (item->planes == NULL || item->shape.rows == 0) {
+        return 0;
     }
-}
-
-/* The file's bytes of some cells of a plane. */
-static enum oz_status read_cells(const struct oz_load_args *a, const struct oz_load_item *item,
-                                 enum oz_plane plane, struct oz_load_cells cells, uint8_t *dst,
-                                 struct oz_error *err)
-{
-    const struct oz_tensor_view *t = item->planes->planes[plane].tensor;
-    enum oz_plane_move move = item->planes->planes[plane].move;
-    if (move == OZ_MOVE_WIDEN) {
-        int64_t half = cells.bytes / 2;
-        OZ_TRY(oz_ckpt_read(a->match->ckpt, t, cells.first / 2, half, dst + half, err));
-        widen(t->dtype, dst, cells.bytes / 4);
-        return OZ_OK;
+    if (expands(item)) {
+        int64_t rows = oz_load_expand_rows(item, oz_load_scope_rows(item));
+        int64_t bytes = is_staged(a, item) ? chunk_bytes(item, rows) : 0;
+        return bytes + oz_load_expand_staging(item, rows);
     }
-    if (move == OZ_MOVE_NUMBER) {
-        memcpy(dst, &item->planes->number, sizeof item->planes->number);
-        return OZ_OK;
-    }
-    OZ_TRY(oz_ckpt_read(a->match->ckpt, t, cells.first, cells.bytes, dst, err));
-    for (int64_t i = 0; move == OZ_MOVE_NIBBLES && i < cells.bytes; i++) {
-        dst[i] = (uint8_t)(dst[i] << 4 | dst[i] >> 4);
-    }
-    for (int64_t i = 0; move == OZ_MOVE_RECIPROCAL && i < cells.bytes; i += 4) {
-        float x;
-        memcpy(&x, dst + i, sizeof x);
-        x = 1.0F / x;
-        memcpy(dst + i, &x, sizeof x);
-    }
-    return OZ_OK;
+    bool staged = is_staged(a, item);
+    int64_t rows = staged ? chunk_rows(item) : item->shape.rows;
+    return (staged ? chunk_bytes(item, rows) : 0) +
+           oz_load_cells_staging(item->planes, &item->weight, rows);
 }
 
 static enum oz_status read_rows(const struct oz_load_args *a, const struct oz_load_item *item,
                                 const struct oz_weight *to, int64_t row0, int64_t rows,
                                 struct oz_error *err)
 {
-    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+    for (int i = 0; i < OZ_PLANE_FIRST_SIDE; i++) {
         if (!item->weight.planes[i].present) {
             continue;
         }
         struct oz_load_cells cells = oz_load_cells(&item->weight, (enum oz_plane)i, row0, rows);
         uint8_t *dst = (uint8_t *)((uintptr_t)to->planes[i].data + (uintptr_t)cells.first);
-        OZ_TRY(read_cells(a, item, (enum oz_plane)i, cells, dst, err));
+        OZ_TRY(oz_load_read_cells(a->match->ckpt, item->planes, &item->weight, (enum oz_plane)i,
+                                  cells, a->keep_nonfinite, dst, err));
     }
     return OZ_OK;
 }
@@ -100,7 +74,7 @@ static enum oz_status send_rows(const struct oz_load_args *a, const struct oz_lo
                                 struct oz_error *err)
 {
     struct oz_device *dev = a->dev;
-    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+    for (int i = 0; i < OZ_PLANE_FIRST_SIDE; i++) {
         const struct oz_plane_view *to = &item->weight.planes[i];
         if (!to->present) {
             continue;
@@ -113,6 +87,15 @@ static enum oz_status send_rows(const struct oz_load_args *a, const struct oz_lo
     return dev->wait(dev, NULL, err);
 }
 
+static enum oz_status put_chunk(const struct oz_load_args *a, const struct oz_load_item *item,
+                                const struct oz_weight *view, int64_t row0, int64_t rows,
+                                struct oz_error *err)
+{
+    return item->packed_bytes > 0
+               ? a->dev->ops->pack_band(a->dev, NULL, item->param, 0, row0, rows, view, err)
+               : send_rows(a, item, view, row0, rows, err);
+}
+
 static enum oz_status load_chunks(const struct oz_load_args *a, const struct oz_load_item *item,
                                   uint8_t *staging, struct oz_error *err)
 {
@@ -121,11 +104,76 @@ static enum oz_status load_chunks(const struct oz_load_args *a, const struct oz_
         int64_t rows = item->shape.rows - r < chunk ? item->shape.rows - r : chunk;
         struct oz_weight view = oz_load_stage_view(&item->weight, 0, r, rows, staging);
         OZ_TRY(read_rows(a, item, &view, r, rows, err));
-        OZ_TRY(item->packed_bytes > 0
-                   ? a->dev->ops->pack_band(a->dev, NULL, item->param, 0, r, rows, &view, err)
-                   : send_rows(a, item, &view, r, rows, err));
+        OZ_TRY(put_chunk(a, item, &view, r, rows, err));
     }
     return OZ_OK;
+}
+
+/* The rows of a weight that stays as bf16, made from its planes. */
+static enum oz_status expand_chunks(const struct oz_load_args *a, const struct oz_load_item *item,
+                                    int64_t chunk, uint8_t *memory, uint8_t *staging,
+                                    struct oz_error *err)
+{
+    for (int64_t r = 0; r < item->shape.rows; r += chunk) {
+        int64_t rows = item->shape.rows - r < chunk ? item->shape.rows - r : chunk;
+        struct oz_weight view = item->weight;
+        if (staging != NULL) {
+            view = oz_load_stage_view(&item->weight, 0, r, rows, staging);
+        }
+        struct oz_load_cells cells = oz_load_cells(&item->weight, OZ_PLANE_CODES, r, rows);
+        uintptr_t dst = (uintptr_t)view.planes[OZ_PLANE_CODES].data + (uintptr_t)cells.first;
+        OZ_TRY(oz_load_expand_band(a, item, r, rows, memory, (uint16_t *)dst, err));
+        if (staging != NULL) {
+            OZ_TRY(put_chunk(a, item, &view, r, rows, err));
+        }
+    }
+    return OZ_OK;
+}
+
+static enum oz_status load_expanded(const struct oz_load_args *a, const struct oz_load_item *item,
+                                    struct oz_error *err)
+{
+    int64_t chunk = oz_load_expand_rows(item, oz_load_scope_rows(item));
+    uint8_t *staging = NULL;
+    uint8_t *memory = NULL;
+    if (is_staged(a, item)) {
+        staging = oz_alloc_aligned((size_t)chunk_bytes(item, chunk), OZ_LOAD_ALIGN);
+        if (staging == NULL) {
+            return OZ_FAIL_NOMEM(err, item->parts[0].layer->name);
+        }
+    }
+    enum oz_status status = oz_load_expand_open(a, item, chunk, &memory, err);
+    if (status == OZ_OK) {
+        status = expand_chunks(a, item, chunk, memory, staging, err);
+    }
+    oz_free(memory);
+    oz_free(staging);
+    return status;
+}
+
+/* Static scales of activations: into the arena in any case, and from there to the operators. */
+static enum oz_status load_side_planes(const struct oz_load_args *a,
+                                       const struct oz_load_item *item, struct oz_error *err)
+{
+    const struct oz_plane_view *v = &item->weight.planes[OZ_PLANE_INPUT_SCALE];
+    float scale;
+    if (!v->present) {
+        return OZ_OK;
+    }
+    OZ_TRY(
+        oz_load_read_matrix(a->match->ckpt, item->planes, OZ_PLANE_INPUT_SCALE, 1, 1, &scale, err));
+    if (!(scale > 0)) {
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "Tensor %s is %g; a scale of activations is above 0.",
+                       item->planes->planes[OZ_PLANE_INPUT_SCALE].tensor->name, (double)scale);
+    }
+    if (a->dev->host_memory) {
+        memcpy(v->data, &scale, sizeof scale);
+    } else {
+        OZ_TRY(a->dev->upload(a->dev, NULL, v->data, &scale, sizeof scale, err));
+        OZ_TRY(a->dev->wait(a->dev, NULL, err));
+    }
+    item->param->weight = item->weight;
+    return oz_param_set_acts(item->param, item->assigned, err);
 }
 
 enum oz_status oz_load_planes(const struct oz_load_args *a, const struct oz_load_item *item,
@@ -136,11 +184,14 @@ enum oz_status oz_load_planes(const struct oz_load_args *a, const struct oz_load
     if (item->shape.rows == 0 || item->shape.cols == 0) {
         return OZ_OK;
     }
+    OZ_TRY(load_side_planes(a, item, err));
+    if (expands(item)) {
+        return load_expanded(a, item, err);
+    }
     if (!is_staged(a, item)) {
         return read_rows(a, item, &item->weight, 0, item->shape.rows, err);
     }
-    int64_t bytes = oz_load_planes_staging(a, item);
-    uint8_t *staging = oz_alloc_aligned((size_t)bytes, OZ_LOAD_ALIGN);
+    uint8_t *staging = oz_alloc_aligned((size_t)chunk_bytes(item, chunk_rows(item)), OZ_LOAD_ALIGN);
     if (staging == NULL) {
         return OZ_FAIL_NOMEM(err, item->parts[0].layer->name);
     }

@@ -80,8 +80,12 @@ static enum oz_status write_moved(const struct oz_sink *sink, const struct oz_si
     case OZ_MOVE_RECIPROCAL: return write_reciprocal(sink, index, offset, host, bytes, err);
     case OZ_MOVE_NIBBLES: return write_nibbles(sink, index, offset, host, bytes, err);
     case OZ_MOVE_NUMBER: return write_number(sink, w, index, host, err);
-    case OZ_MOVE_BYTES:
-    case OZ_MOVE_WIDEN: break;
+    case OZ_MOVE_BYTES: break;
+    case OZ_MOVE_WIDEN: /* the others are only read */
+    case OZ_MOVE_REPEAT:
+    case OZ_MOVE_TIMES:
+    case OZ_MOVE_SIGNED:
+    case OZ_MOVE_VALUES: break;
     }
     return oz_ckpt_writer_put_at(sink->writer, index, offset, host, bytes, err);
 }

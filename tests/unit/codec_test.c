@@ -254,7 +254,7 @@ static void rules(void **state)
 
 static bool is_plain(const struct oz_codec *c)
 {
-    return c->plane_count == 1;
+    return c->plane_count == 1 || c->encode == NULL; /* or only read */
 }
 
 /* |x - decoded| against half the widest gap of the element, times the scale over it. */
