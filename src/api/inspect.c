@@ -141,7 +141,7 @@ static void print_stored(struct oz_buf *b, const struct oz_component *c)
     for (int32_t i = 0; c->stored.count > 0 && i < c->table.count; i++) {
         const struct oz_scheme *s = &c->stored.schemes[i];
         int32_t layers = 0;
-        bool first = s->codec != NULL;
+        bool first = s->codec != NULL && s->mode_count > 0; /* else a vector in another order */
         for (int32_t k = 0; first && k < c->table.count; k++) {
             bool same = oz_scheme_equal(s, &c->stored.schemes[k]);
             first = !same || k >= i;
@@ -151,6 +151,9 @@ static void print_stored(struct oz_buf *b, const struct oz_component *c)
             oz_buf_printf(b, "  quantized by %s: %d linear layers as %s, activations %s\n",
                           c->stored.method, (int)layers, s->name, oz_act_mode_name(s->acts[0]));
         }
+    }
+    for (int32_t i = 0; i < c->stored.note_count; i++) {
+        oz_buf_printf(b, "    %s\n", c->stored.notes[i]);
     }
 }
 
@@ -237,8 +240,13 @@ static void json_component(struct oz_buf *b, const struct oz_component *c, bool 
     }
     oz_buf_puts(b, "],\"quantization\":");
     if (c->stored.method != NULL) {
-        oz_buf_printf(b, "{\"method\":\"%s\",\"layers\":%d}", c->stored.method,
+        oz_buf_printf(b, "{\"method\":\"%s\",\"layers\":%d,\"evidence\":[", c->stored.method,
                       (int)c->stored.count);
+        for (int32_t i = 0; i < c->stored.note_count; i++) {
+            oz_buf_puts(b, i > 0 ? "," : "");
+            oz_buf_json(b, c->stored.notes[i]);
+        }
+        oz_buf_puts(b, "]}");
     } else {
         oz_buf_puts(b, "null");
     }

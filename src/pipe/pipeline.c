@@ -222,11 +222,19 @@ static enum oz_status build_vae(struct oz_pipeline *p, struct oz_component *c,
     return oz_qwen_vae_build(&p->vae, &config, &c->host, &c->table, false, err);
 }
 
+/* The config tells of the folder's own weights; what replaces them speaks for itself. */
 static enum oz_status read_stored(struct oz_component *c, const struct oz_json *json,
                                   const char *path, struct oz_error *err)
 {
+    bool folder = oz_file_is_folder(c->folder);
+    const struct oz_stored_input in = {.config = c->replaced ? NULL : json,
+                                       .path = c->replaced ? c->folder : path,
+                                       .folder = folder ? c->folder : NULL,
+                                       .ckpt = c->ckpt,
+                                       .table = &c->table,
+                                       .arena = &c->stored_memory};
     OZ_TRY(oz_arena_init_host(&c->stored_memory, c->name, oz_stored_bytes(&c->table), err));
-    return oz_stored_read(&c->stored, json, path, c->ckpt, &c->table, &c->stored_memory, err);
+    return oz_stored_read(&c->stored, &in, err);
 }
 
 static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id id,
@@ -260,7 +268,7 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
         case OZ_COMPONENT_COUNT: break;
         }
     }
-    if (status == OZ_OK && !replaced) { /* the config tells of the folder's own weights */
+    if (status == OZ_OK) {
         status = read_stored(c, json, path, err);
     }
     oz_json_free(json);

@@ -116,7 +116,7 @@ static enum oz_status fail_prequantized(const struct oz_assign_work *w, const st
 
 /* A row that the file holds quantized: it stays so; its activations may be asked for. */
 static enum oz_status take_stored(struct oz_assign_work *w, int32_t row, int32_t target,
-                                  const struct oz_slot *slot, bool ignored)
+                                  const struct oz_slot *slot, bool ignored, bool w4a8)
 {
     const struct oz_layer *layer = &w->in->table->rows[row];
     struct oz_choice *c = &w->out->choices[row];
@@ -127,7 +127,10 @@ static enum oz_status take_stored(struct oz_assign_work *w, int32_t row, int32_t
         return fail_prequantized(
             w, layer, layer->kind == OZ_LAYER_EXPERTS ? "the moe slot" : "the linear slot");
     }
-    if (!slot->act_set || slot->act == c->scheme.acts[0]) {
+    if (w->adopted) {
+        OZ_TRY(oz_assign_stored_policy(w, slot, row, w4a8));
+    }
+    if (!slot->act_set || slot->act == c->scheme.acts[0] || w->in->request->fallback_given) {
         return OZ_OK;
     }
     if ((oz_scheme_allowed_acts(c->scheme.name) & OZ_ACT_BIT(slot->act)) == 0) {
@@ -204,7 +207,7 @@ static enum oz_status take_row(struct oz_assign_work *w, int32_t unit, int32_t r
     OZ_TRY(oz_rules_part(&w->w4a8, &w->units, unit, row, &w4a8, w->err));
     if (w->out->choices[row].source == OZ_SOURCE_CHECKPOINT) {
         return take_stored(w, row, target, slot_of(layer, &q->linear, &q->moe),
-                           ignore >= 0 || ignored >= 0);
+                           ignore >= 0 || ignored >= 0, w4a8 >= 0);
     }
     if (w->adopted && !q->online) {
         return OZ_OK; /* what the checkpoint left plain stays plain */

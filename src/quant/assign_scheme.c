@@ -37,17 +37,18 @@ static enum oz_act_mode narrow(const struct oz_scheme_info *info)
                                                         : OZ_ACT_NONE;
 }
 
-/* w4a8_fallback_*: W4A4, but for the layers or steps that are listed. */
+/* w4a8_fallback_*: W4A4, but for the layers or steps that are listed. `weight` is what it is laid on. */
 static enum oz_status apply_fallback(struct oz_assign_work *w, const struct oz_slot *slot,
-                                     const char *layer, bool listed, struct oz_scheme *s)
+                                     const struct oz_scheme_info *weight, const char *layer,
+                                     bool listed, struct oz_scheme *s)
 {
     const struct oz_component_request *q = w->in->request;
-    enum oz_act_mode base = narrow(slot->weight);
+    enum oz_act_mode base = narrow(weight);
     if (base == OZ_ACT_NONE) {
         return OZ_FAIL(w->err, OZ_ERR_ARG,
                        "w4a8_fallback_steps and w4a8_fallback_layers raise the precision of "
                        "W4A4; %s takes %s, which has no such activations.",
-                       layer, slot->weight->name);
+                       layer, weight->name);
     }
     if (slot->act_set && slot->act != base) {
         return OZ_FAIL(w->err, OZ_ERR_ARG,
@@ -65,6 +66,28 @@ static enum oz_status apply_fallback(struct oz_assign_work *w, const struct oz_s
     return OZ_OK;
 }
 
+enum oz_status oz_assign_stored_policy(struct oz_assign_work *w, const struct oz_slot *slot,
+                                       int32_t row, bool w4a8)
+{
+    const struct oz_component_request *q = w->in->request;
+    const struct oz_layer *layer = &w->in->table->rows[row];
+    struct oz_scheme *s = &w->out->choices[row].scheme;
+    const struct oz_scheme_info *info = oz_scheme_find(s->name);
+    if (q->exponent_rule != OZ_EXPONENT_DEFAULT) { /* the weight's own is in its codes */
+        s->act_exponent_rule = q->act_exponent_rule;
+    }
+    if (!q->fallback_given) {
+        return OZ_OK;
+    }
+    if (info == NULL) {
+        return OZ_FAIL(w->err, OZ_ERR_ARG,
+                       "w4a8_fallback_steps and w4a8_fallback_layers raise the precision of W4A4; "
+                       "the checkpoint holds %s as %s, which has no such activations.",
+                       layer->module, s->name);
+    }
+    return apply_fallback(w, slot, info, layer->module, w4a8, s);
+}
+
 enum oz_status oz_assign_scheme(struct oz_assign_work *w, const struct oz_slot *slot, int32_t row,
                                 bool w4a8)
 {
@@ -73,7 +96,7 @@ enum oz_status oz_assign_scheme(struct oz_assign_work *w, const struct oz_slot *
     struct oz_scheme *s = &w->out->choices[row].scheme;
     OZ_TRY(oz_scheme_make(s, slot->weight, &w->in->acts, w->err));
     if (q->fallback_given) {
-        OZ_TRY(apply_fallback(w, slot, layer->module, w4a8, s));
+        OZ_TRY(apply_fallback(w, slot, slot->weight, layer->module, w4a8, s));
     } else if (slot->act_set) {
         if (slot->act == OZ_ACT_FP8_STATIC) {
             return OZ_FAIL(w->err, OZ_ERR_ARG,

@@ -37,6 +37,12 @@ OZ_MUST_USE enum oz_status oz_assign_check_act(struct oz_assign_work *w, enum oz
 OZ_MUST_USE enum oz_status oz_assign_scheme(struct oz_assign_work *w, const struct oz_slot *slot,
                                             int32_t row, bool w4a8);
 
+/* What a request that adopts a checkpoint says of a stored row's activations beyond their mode: the
+ * policy of the caller goes before that of the file. */
+OZ_MUST_USE enum oz_status oz_assign_stored_policy(struct oz_assign_work *w,
+                                                   const struct oz_slot *slot, int32_t row,
+                                                   bool w4a8);
+
 /* OZ_ERR_ARG: a pattern of targets matched a layer that is never quantized online. */
 enum oz_status oz_assign_fail_kind(const struct oz_assign_work *w, int32_t target, const char *name,
                                    enum oz_layer_kind kind);

@@ -57,6 +57,7 @@ static const struct {
     {"comfy_nvfp4", "comfy_nvfp4", OZ_METHOD_CHECKPOINT, NULL, NULL},
     {"int8_convrot", "int8_convrot", OZ_METHOD_CHECKPOINT, NULL, NULL},
     {"gpt_oss_mxfp4", "gpt_oss_mxfp4", OZ_METHOD_CHECKPOINT, NULL, NULL},
+    {"comfy", "comfy", OZ_METHOD_CHECKPOINT, NULL, NULL},
     {"deepseek_v4_fp8", "deepseek_v4_fp8", OZ_METHOD_CHECKPOINT, NULL, NULL},
     {"fbgemm_fp8", "fbgemm_fp8", OZ_METHOD_CHECKPOINT, NULL, NULL},
     {"fp_quant", "fp_quant", OZ_METHOD_CHECKPOINT, NULL, NULL},

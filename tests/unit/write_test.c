@@ -419,8 +419,8 @@ static void contradictions(void **state)
 {
     struct oz_pipeline *p;
     ok(write_as(scratch_path("good"), "{\"method\":\"fp8_per_channel\"}", OZ_KEEP_STANDARD, NULL));
-    misread("\"compressed-tensors\"", "\"gptq\"", OZ_ERR_UNSUPPORTED, "quantized by \"gptq\"");
-    misread("\"quant_method\"", "\"method\": \"mxfp4\", \"q\"", OZ_ERR_UNSUPPORTED, "mxfp4");
+    misread("\"compressed-tensors\"", "\"gptq\"", OZ_ERR_FORMAT, "quantized by gptq, but");
+    misread("\"quant_method\"", "\"method\": \"mxfp4\", \"q\"", OZ_ERR_FORMAT, "asks for U8");
     misread("\"quant_method\"", "\"quantity\"", OZ_ERR_FORMAT, "names no method");
     misread("\"channel\"", "\"tensor\"", OZ_ERR_FORMAT, "weight_scale is F32");
     misread("\"channel\"", "\"attn_head\"", OZ_ERR_UNSUPPORTED, "attn_head");
@@ -429,11 +429,12 @@ static void contradictions(void **state)
     misread("\"Linear\"", "\"Conv2d\"", OZ_ERR_FORMAT, "no group that targets it");
     misread("\"Linear\"", "7", OZ_ERR_FORMAT, "not a name");
     misread("\"dynamic\": true", "\"dynamic\": false", OZ_ERR_UNSUPPORTED, "static");
-    misread("\"quantization_config\"", "\"quantisation_config\"", OZ_ERR_FORMAT, "unexpected");
-    /* a config over plain weights */
+    /* no config: the tensors say enough */
+    misread("\"quantization_config\"", "\"quantisation_config\"", OZ_OK, "");
+    /* another toolchain's config over them */
     configure(scratch_path("good"), "\"int8\"");
     assert_int_equal(try_open(&p, scratch_path("good"), NULL, OZ_KEEP_STANDARD), OZ_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "no layer of the file is"));
+    assert_non_null(strstr(err.message, "quantized by int8, but"));
     scratch_remove("good");
     ok(write_as(scratch_path("good"), "{\"method\":\"fp8_per_channel\"}", OZ_KEEP_STANDARD, NULL));
     /* a request that is not the checkpoint's */
@@ -503,8 +504,8 @@ static void states(void **state)
     scratch_remove("bnb");
     scratch_remove("good");
     ok(write_as(scratch_path("good"), "{\"method\":\"bitsandbytes\"}", OZ_KEEP_STANDARD, NULL));
-    misread("\"load_in_8bit\": false", "\"load_in_8bit\": true", OZ_ERR_UNSUPPORTED, "its 8 bits");
-    misread("\"uint8\"", "\"bfloat16\"", OZ_ERR_UNSUPPORTED, "other storage");
+    misread("\"load_in_8bit\": false", "\"load_in_8bit\": true", OZ_ERR_FORMAT, "says both");
+    misread("\"uint8\"", "\"bfloat16\"", OZ_ERR_UNSUPPORTED, "not as bfloat16");
     ok(try_open(&p, scratch_path("good"), "{\"method\":\"bitsandbytes\"}", OZ_KEEP_STANDARD));
     oz_pipeline_close(&p);
     scratch_remove("good");
@@ -585,16 +586,18 @@ static void of_others(void **state)
 {
     static const struct {
         const char *config, *suffix, *q;
+        const char *as_static; /* what is said where a config of static FP8 is put over it */
     } cases[] = {
         {"{\"method\":\"fp8_per_block\"}", ".weight_scale_inv",
          "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\",\"activation_scheme\":\"dynamic\","
-         "\"weight_block_size\":[128,128]}"},
+         "\"weight_block_size\":[128,128]}",
+         "weight_scale_inv is not"},
         {"{\"method\":\"int8\"}", ".weight_scale",
-         "{\"quant_method\":\"int8\",\"ignored_layers\":[\"img_in\"]}"},
+         "{\"quant_method\":\"int8\",\"ignored_layers\":[\"img_in\"]}", "is written by int8"},
         {"{\"method\":\"mxfp8\"}", ".weight_scale",
-         "{\"method\":\"mxfp8\",\"is_checkpoint_mxfp8_serialized\":true}"},
+         "{\"method\":\"mxfp8\",\"is_checkpoint_mxfp8_serialized\":true}", "scales of"},
         {"{\"method\":\"fp8_per_tensor\"}", ".weight_scale",
-         "{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\"}"},
+         "{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\"}", "input_scale is missing"},
     };
     char folder[512];
     char transformer[600];
@@ -611,8 +614,8 @@ static void of_others(void **state)
             oz_pipeline_close(&p);
         }
         configure(folder, "{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}");
-        assert_int_equal(try_open(&p, folder, NULL, OZ_KEEP_STANDARD), OZ_ERR_UNSUPPORTED);
-        assert_non_null(strstr(err.message, "\"static\" activations"));
+        assert_int_equal(try_open(&p, folder, NULL, OZ_KEEP_STANDARD), OZ_ERR_FORMAT);
+        assert_non_null(strstr(err.message, cases[i].as_static));
         scratch_remove("fp8");
     }
 }

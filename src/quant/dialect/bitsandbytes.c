@@ -1,10 +1,10 @@
 /*
- * bitsandbytes.c: 4-bit checkpoints of bitsandbytes, as diffusers and transformers write them (vLLM reads
+ * bitsandbytes.c: checkpoints of bitsandbytes of 4 and 8 bits, as diffusers and transformers write them (vLLM reads
  * them, too). Behind a module's name: "weight" U8 [N K / 2, 1], codes two in a byte with the first one
  * high; "weight.absmax" F32, one for 64 elements, across rows; "weight.quant_map" F32 [16], the values of
  * the codes; "weight.quant_state.bitsandbytes__nf4" (or fp4) U8, a JSON text of what the tensors do not
  * say. Nested: absmax is U8 codes of "weight.nested_quant_map" F32 [256], times "weight.nested_absmax" F32,
- * one for 256 of them, plus the number "nested_offset" of the text.
+ * one for 256 of them, plus the number "nested_offset" of the text. 8 bits are read only.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -18,6 +18,7 @@
 #define BLOCK 64
 #define NESTED 256
 #define MAX_STATE_BYTES 4096
+#define BY_127 7.874015718698502e-3F /* one over 127, as bitsandbytes has it */
 
 static const struct kind {
     const char *scheme, *type;
@@ -52,13 +53,6 @@ static const struct kind *kind_of(const char *scheme)
 bool oz_bnb_writes(const char *scheme)
 {
     return kind_of(scheme) != NULL;
-}
-
-static bool is_matrix(const struct oz_layer *layer)
-{
-    const char *ending = strrchr(layer->name, '.');
-    return layer->kind == OZ_LAYER_LINEAR && layer->rank == 2 && ending != NULL &&
-           strcmp(ending, ".weight") == 0;
 }
 
 /* ---- tensors ---- */
@@ -131,7 +125,7 @@ enum oz_status oz_bnb_layout(struct oz_dialect_tensor out[OZ_DIALECT_TENSORS], i
 {
     const struct kind *k = kind_of(scheme->name);
     *count = 0;
-    if (!is_matrix(layer) || layer->transform != 0 || layer->file_rows != 0 ||
+    if (!oz_stored_is_matrix(layer) || layer->transform != 0 || layer->file_rows != 0 ||
         layer->file_row != 0) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
                        "%s: its tensor is not the layer's matrix as it stands, and cannot be "
@@ -257,7 +251,18 @@ struct reader {
     const char *path;
     const struct oz_ckpt *ckpt;
     struct oz_error *err;
+    bool eight, four; /* bits that the config says */
 };
+
+/* The config and the tensors of a layer speak of other bits. */
+static enum oz_status fail_bits(const struct reader *r, const struct oz_tensor_view *t, int has,
+                                int says)
+{
+    return OZ_FAIL(
+        r->err, OZ_ERR_FORMAT,
+        "%s says that the weights have %d bits, but tensor %s belongs to one of %d bits.", r->path,
+        says, t->name, has);
+}
 
 /* What the text of a weight says. */
 struct state {
@@ -353,6 +358,48 @@ static enum oz_status check_table(struct oz_stored_weight *w, const struct oz_la
     return OZ_OK;
 }
 
+/* LLM.int8: "weight" I8, "SCB" F32 with the largest magnitude of each row, which is 127 times its scale. */
+static enum oz_status read_int8(struct oz_stored *out, int32_t row, const struct oz_layer *layer,
+                                const struct reader *r)
+{
+    struct oz_stored_weight *w = &out->weights[row];
+    int64_t index;
+    const struct oz_tensor_view *t = oz_stored_find(r->ckpt, layer, "weight", NULL);
+    const struct oz_tensor_view *format = oz_stored_find(r->ckpt, layer, "weight_format", &index);
+    bool scales = oz_stored_find(r->ckpt, layer, "SCB", NULL) != NULL;
+    if (!scales && (t == NULL || t->dtype != OZ_DTYPE_I8)) {
+        return OZ_OK;
+    }
+    if (r->four && t != NULL) {
+        return fail_bits(r, t, 8, 4);
+    }
+    if (format != NULL) {
+        uint8_t kind = 0;
+        if (format->dtype != OZ_DTYPE_U8 || format->elements != 1) {
+            return fail_state(r, format, "it is no number of one byte");
+        }
+        OZ_TRY(oz_ckpt_read(r->ckpt, format, 0, 1, &kind, r->err));
+        if (kind != 0) {
+            return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
+                           "Tensor %s is %d: the weight is in the order of a processor's tiles; "
+                           "this version reads the order by rows (0).",
+                           format->name, (int)kind);
+        }
+        spend(w, index);
+    }
+    struct oz_dialect_tensor want[2];
+    int32_t count = 0;
+    add(want, &count, OZ_PLANE_CODES, "weight", OZ_DTYPE_I8, layer->shape[0])->rank = 2;
+    want[0].shape[1] = layer->shape[1];
+    add(want, &count, OZ_PLANE_SCALES, "SCB", OZ_DTYPE_F32, layer->shape[0])->move = OZ_MOVE_TIMES;
+    w->number = BY_127;
+    for (int32_t i = 0; i < count; i++) {
+        OZ_TRY(oz_stored_take(w, r->ckpt, r->path, layer, &want[i], r->err));
+    }
+    out->count++;
+    return oz_stored_scheme(&out->schemes[row], "int8", OZ_ACT_INT8_TOKEN, r->err);
+}
+
 static enum oz_status read_row(struct oz_stored *out, int32_t row, const struct oz_layer *layer,
                                const struct reader *r)
 {
@@ -365,8 +412,11 @@ static enum oz_status read_row(struct oz_stored *out, int32_t row, const struct 
     for (size_t i = 0; i < 2 && t == NULL; i++) {
         t = oz_stored_find(r->ckpt, layer, state_suffixes[i], &index);
     }
-    if (t == NULL || !is_matrix(layer)) {
-        return OZ_OK; /* plain; llm_int8_skip_modules says the same */
+    if (t == NULL || !oz_stored_is_matrix(layer)) { /* plain; llm_int8_skip_modules says the same */
+        return oz_stored_is_matrix(layer) ? read_int8(out, row, layer, r) : OZ_OK;
+    }
+    if (r->eight) {
+        return fail_bits(r, t, 4, 8);
     }
     OZ_TRY(read_state(&s, t, layer, r));
     if (layer->shape[1] % 2 != 0) {
@@ -390,20 +440,26 @@ static enum oz_status read_row(struct oz_stored *out, int32_t row, const struct 
     return oz_stored_scheme(&out->schemes[row], s.kind->scheme, OZ_ACT_NONE, r->err);
 }
 
-enum oz_status oz_bnb_read(struct oz_stored *out, const struct oz_json *q, const char *path,
-                           const struct oz_ckpt *ckpt, const struct oz_layer_table *table,
-                           struct oz_error *err)
+enum oz_status oz_bnb_read(const struct oz_dialect_reader *from)
 {
-    const struct reader r = {.path = path, .ckpt = ckpt, .err = err};
-    if (oz_json_bool(oz_json_get(q, "load_in_8bit"), false) ||
-        strcmp(oz_json_string(oz_json_get(q, "bnb_4bit_quant_storage"), "uint8"), "uint8") != 0) {
-        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
-                       "%s: of bitsandbytes this version reads 4 bits (\"load_in_4bit\") stored "
-                       "as uint8; not its 8 bits, nor other storage.",
-                       path);
+    const char *storage = oz_json_string(oz_json_get(from->q, "bnb_4bit_quant_storage"), "uint8");
+    const struct reader r = {.path = from->path,
+                             .ckpt = from->ckpt,
+                             .err = from->err,
+                             .eight = oz_json_bool(oz_json_get(from->q, "load_in_8bit"), false),
+                             .four = oz_json_bool(oz_json_get(from->q, "load_in_4bit"), false)};
+    if (r.eight && r.four) {
+        return OZ_FAIL(from->err, OZ_ERR_FORMAT,
+                       "%s says both \"load_in_8bit\" and \"load_in_4bit\".", from->path);
     }
-    for (int32_t i = 0; i < table->count; i++) {
-        OZ_TRY(read_row(out, i, &table->rows[i], &r));
+    if (!r.eight && strcmp(storage, "uint8") != 0) {
+        return OZ_FAIL(from->err, OZ_ERR_UNSUPPORTED,
+                       "%s: of bitsandbytes this version reads 4 bits that are stored as uint8, "
+                       "not as %.40s.",
+                       from->path, storage);
+    }
+    for (int32_t i = 0; i < from->table->count; i++) {
+        OZ_TRY(read_row(from->out, i, &from->table->rows[i], &r));
     }
     return OZ_OK;
 }

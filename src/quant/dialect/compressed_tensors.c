@@ -1,7 +1,8 @@
 /*
  * compressed_tensors.c: checkpoints of compressed-tensors (llm-compressor writes them, vLLM and
  * transformers read them). Formats: float-quantized, int-quantized, naive-quantized, mxfp8-quantized,
- * mxfp4-pack-quantized, nvfp4-pack-quantized, and several of them as mixed-precision.
+ * mxfp4-pack-quantized, nvfp4-pack-quantized, and several of them as mixed-precision; pack-quantized of
+ * 4-bit integers is read only.
  *
  * A group of the config says how the weights and activations of its targets are coded (struct kind is
  * what we know of the weights); the tensors are named behind their module: codes as "weight" or, packed
@@ -15,7 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/regex.h"
-#include "quant/dialect/dialect.h"
+#include "quant/dialect/form.h"
 
 /* How a group's weights are coded, and what that is to us. */
 struct kind {
@@ -334,7 +335,10 @@ struct patterns {
 };
 
 struct group {
-    const struct kind *kind;
+    const struct kind *kind; /* NULL: integers of 4 bits, packed in words (read only) */
+    int64_t int4_group;      /* of those; 0: a row */
+    bool int4_zeros;         /* with zero points */
+    bool static_acts;
     enum oz_act_mode mode;
     struct patterns targets;
 };
@@ -342,6 +346,7 @@ struct group {
 struct reader {
     const char *path;
     const struct oz_ckpt *ckpt;
+    const struct oz_dialect_reader *from;
     struct group *groups; /* [group_count] */
     size_t group_count;
     struct patterns ignore;
@@ -434,8 +439,8 @@ static enum oz_status fail_args(const struct reader *r, const char *what, const 
     return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
                    "%s: %s of %" PRId64 " bits (%s, strategy \"%s\", group size %" PRId64
                    "%s%s) are not read by this version. It reads fp8 by tensor, channel or "
-                   "128x128, int8 by channel, mxfp8, mxfp4 and nvfp4, with activations that are "
-                   "plain or dynamic.",
+                   "128x128, int8 by channel, int4 by group or channel, mxfp8, mxfp4 and nvfp4, "
+                   "with activations that are plain or dynamic, or static for fp8.",
                    r->path, what, a->bits, a->type, a->strategy, a->group,
                    a->symmetric ? "" : ", asymmetric", a->dynamic ? ", dynamic" : ", static");
 }
@@ -458,7 +463,23 @@ static enum oz_status group_weights(struct group *g, const struct oz_json *v,
             return OZ_OK;
         }
     }
+    bool group = strcmp(a.strategy, "group") == 0 && a.group > 0;
+    if (a.bits == 4 && strcmp(a.type, "int") == 0 && !a.dynamic &&
+        (group || strcmp(a.strategy, "channel") == 0)) {
+        g->int4_group = group ? a.group : 0;
+        g->int4_zeros = !a.symmetric;
+        return OZ_OK;
+    }
     return fail_args(r, "weights", &a);
+}
+
+/* FP8 under one static scale: kept, and used on request. */
+static bool takes_static(const struct group *g, const struct args *a)
+{
+    return !a->dynamic && a->bits == 8 && strcmp(a->type, "float") == 0 && a->symmetric &&
+           strcmp(a->strategy, "tensor") == 0 &&
+           (strcmp(g->kind->scheme, "fp8_per_tensor") == 0 ||
+            strcmp(g->kind->scheme, "fp8_per_channel") == 0);
 }
 
 static enum oz_status group_acts(struct group *g, const struct oz_json *v, const struct reader *r)
@@ -469,6 +490,18 @@ static enum oz_status group_acts(struct group *g, const struct oz_json *v, const
         return OZ_OK;
     }
     OZ_TRY(args_read(&a, v, r));
+    if (g->kind == NULL) { /* they are expanded: activations stay plain */
+        return a.dynamic ? OZ_OK : fail_args(r, "activations", &a);
+    }
+    /* NVFP4's are "local": blocks are scaled on the way under one static factor, which is not applied. */
+    if (a.local && strcmp(g->kind->scheme, "nvfp4") == 0) {
+        return OZ_OK;
+    }
+    if (takes_static(g, &a)) {
+        g->static_acts = true;
+        g->mode = OZ_ACT_FP8_TOKEN;
+        return OZ_OK;
+    }
     for (size_t i = 0; i < ACTS; i++) {
         /* A scale of the whole tensor would tie a request to its neighbours: each row has its own. */
         bool rows = strcmp(acts[i].strategy, "token") == 0 && strcmp(a.strategy, "tensor") == 0;
@@ -528,21 +561,74 @@ static enum oz_status find_group(const struct reader *r, const char *module,
     return OZ_OK;
 }
 
-static enum oz_status read_row(const struct reader *r, const struct oz_layer *layer,
-                               struct oz_scheme *scheme, struct oz_stored_weight *weight,
-                               bool *quantized)
+/* Zero points are packed along the rows: eight of them in a word. */
+static int64_t at_zeros(int64_t row, int64_t group, int64_t rows, int64_t groups)
 {
+    (void)rows;
+    return (row / 8 * groups + group) * 8 + row % 8;
+}
+
+static enum oz_status read_int4(const struct reader *r, int32_t row, const struct group *g)
+{
+    const struct oz_layer *layer = &r->from->table->rows[row];
+    int64_t cols = layer->shape[1];
+    int64_t group = g->int4_group > 0 ? g->int4_group : cols;
+    const struct oz_form_int4 f = {.codes = "weight_packed",
+                                   .scales = "weight_scale",
+                                   .code_dtype = OZ_DTYPE_I32,
+                                   .code_shape = {layer->shape[0], (cols + 7) / 8},
+                                   .group = group};
+    if (cols % 8 != 0 || oz_form_find(r->from, row, "weight_g_idx") != NULL) {
+        return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
+                       "%s: %s has %s, which this version does not read.", r->path, layer->module,
+                       cols % 8 != 0 ? "rows that do not end with a word"
+                                     : "groups in an order of their own (weight_g_idx)");
+    }
+    OZ_TRY(oz_form_take_int4(r->from, row, &f));
+    (void)oz_form_spend(r->from, row, "weight_shape");
+    if (!g->int4_zeros) {
+        return OZ_OK;
+    }
+    const struct oz_dialect_tensor zeros = {.plane = OZ_PLANE_ZEROS,
+                                            .suffix = "weight_zero_point",
+                                            .dtype = OZ_DTYPE_I32,
+                                            .rank = 2,
+                                            .shape = {(layer->shape[0] + 7) / 8, cols / group},
+                                            .at = at_zeros};
+    return oz_stored_take(&r->from->out->weights[row], r->ckpt, r->path, layer, &zeros, r->err);
+}
+
+/* What goes along with activations. */
+static enum oz_status read_acts(const struct reader *r, int32_t row, const struct group *g)
+{
+    bool found;
+    (void)oz_form_spend(r->from, row, "input_global_scale");
+    OZ_TRY(oz_form_input_scale(r->from, row, "input_scale", &found));
+    return found || !g->static_acts
+               ? OZ_OK
+               : OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                         "%s says that the activations of %s have a static scale, but the tensor "
+                         "%s.input_scale is missing.",
+                         r->path, r->from->table->rows[row].module,
+                         r->from->table->rows[row].module);
+}
+
+static enum oz_status read_row(const struct reader *r, int32_t row, bool *quantized)
+{
+    const struct oz_layer *layer = &r->from->table->rows[row];
+    struct oz_stored_weight *weight = &r->from->out->weights[row];
     struct oz_dialect_tensor want[OZ_DIALECT_TENSORS];
     const struct group *g;
-    const char *ending = strrchr(layer->name, '.');
-    *quantized = layer->kind == OZ_LAYER_LINEAR && layer->rank == 2 && ending != NULL &&
-                 strcmp(ending, ".weight") == 0 &&
+    *quantized = oz_stored_is_matrix(layer) &&
                  (oz_stored_find(r->ckpt, layer, "weight_scale", NULL) != NULL ||
                   oz_stored_find(r->ckpt, layer, "weight_packed", NULL) != NULL);
     if (!*quantized) {
         return OZ_OK;
     }
     OZ_TRY(find_group(r, layer->module, &g));
+    if (g->kind == NULL) {
+        return read_int4(r, row, g);
+    }
     int32_t count = lay_out(g->kind, layer->shape[0], layer->shape[1], want);
     if (g->kind->group > 0 && layer->shape[1] % g->kind->group != 0) {
         return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
@@ -552,19 +638,20 @@ static enum oz_status read_row(const struct reader *r, const struct oz_layer *la
     for (int32_t i = 0; i < count; i++) {
         OZ_TRY(oz_stored_take(weight, r->ckpt, r->path, layer, &want[i], r->err));
     }
-    return oz_stored_scheme(scheme, g->kind->scheme, g->mode, r->err);
+    OZ_TRY(oz_stored_scheme(&r->from->out->schemes[row], g->kind->scheme, g->mode, r->err));
+    r->from->out->count++;
+    return read_acts(r, row, g);
 }
 
-static enum oz_status read_rows(struct oz_stored *out, struct reader *r, const struct oz_json *q,
-                                const struct oz_layer_table *table)
+static enum oz_status read_rows(struct reader *r)
 {
+    const struct oz_layer_table *table = r->from->table;
     int32_t plain = 0;
-    OZ_TRY(read_groups(r, q));
+    OZ_TRY(read_groups(r, r->from->q));
     for (int32_t i = 0; i < table->count; i++) {
         const struct oz_layer *layer = &table->rows[i];
         bool quantized;
-        OZ_TRY(read_row(r, layer, &out->schemes[i], &out->weights[i], &quantized));
-        out->count += quantized;
+        OZ_TRY(read_row(r, i, &quantized));
         if (!quantized && layer->kind == OZ_LAYER_LINEAR &&
             oz_ckpt_find(r->ckpt, layer->name, NULL) != NULL) {
             bool ignored;
@@ -580,12 +667,10 @@ static enum oz_status read_rows(struct oz_stored *out, struct reader *r, const s
     return OZ_OK;
 }
 
-enum oz_status oz_ct_read(struct oz_stored *out, const struct oz_json *q, const char *path,
-                          const struct oz_ckpt *ckpt, const struct oz_layer_table *table,
-                          struct oz_error *err)
+enum oz_status oz_ct_read(const struct oz_dialect_reader *from)
 {
-    struct reader r = {.path = path, .ckpt = ckpt, .err = err};
-    enum oz_status status = read_rows(out, &r, q, table);
+    struct reader r = {.path = from->path, .ckpt = from->ckpt, .from = from, .err = from->err};
+    enum oz_status status = read_rows(&r);
     for (size_t i = 0; i < r.group_count; i++) {
         patterns_deinit(&r.groups[i].targets);
     }

@@ -27,7 +27,15 @@ enum oz_plane_move {
     OZ_MOVE_RECIPROCAL, /* NVFP4: the file has the factor, the plane 1 / it (oz_nvfp4_global_of) */
     OZ_MOVE_NIBBLES,    /* two codes in a byte: the file has the first one high, the plane low */
     OZ_MOVE_NUMBER,     /* one f32, in the file as OZ_DIALECT_NUMBER within a text */
+    OZ_MOVE_REPEAT,     /* one f32 in the file, the same in every cell of the plane; only read */
+    OZ_MOVE_TIMES,      /* f32 in the file, times oz_stored_weight.number in the plane; only read */
+    OZ_MOVE_SIGNED, /* 4 bits: two's complement in the file, the zero at 8 in the plane; only read */
+    OZ_MOVE_VALUES, /* the values of the codes, in a wider dtype: exact; only read */
 };
+
+/* Where the file has the cell [row, col] of a plane of [rows, cols] cells, counted in cells from the
+ * tensor's begin. Codes of 4 bits: two in a byte, the even one low. */
+typedef int64_t (*oz_dialect_at_fn)(int64_t row, int64_t col, int64_t rows, int64_t cols);
 
 #define OZ_DIALECT_TENSORS 6        /* that hold one weight, at most */
 #define OZ_DIALECT_TEXT_BYTES 320   /* of a text in one of them */
@@ -42,6 +50,7 @@ struct oz_dialect_tensor {
     int32_t rank;
     int64_t shape[2];
     enum oz_plane_move move;
+    oz_dialect_at_fn at; /* NULL: row by row, as the plane; only read */
     /* Its bytes, where they are known before the weight is: borrowed, static or `text` (whose owner must
      * not move then); NULL: they are not. With NUMBER the plane's value is put in at `number_at`. */
     const void *fixed;
@@ -123,16 +132,30 @@ void oz_bnb_config(struct oz_buf *out, const struct oz_assignment *assignment,
 
 /* ---- reading ---- */
 
+#define OZ_METHOD_INFERRED "inferred" /* no config: the tensors alone */
+#define OZ_STORED_SPENT 8
+#define OZ_STORED_NOTES 12
+
 /* A weight that a file holds quantized: the tensor of each plane; NULL: it has none. */
 struct oz_stored_weight {
     struct {
         const struct oz_tensor_view *tensor; /* borrowed from the checkpoint */
         int64_t index;                       /* of the tensor in the checkpoint */
         enum oz_plane_move move;
+        oz_dialect_at_fn at;
     } planes[OZ_PLANE_COUNT];
-    float number;     /* of the plane that is moved by OZ_MOVE_NUMBER */
-    int64_t spent[2]; /* tensors of it that hold no plane: what they say is known */
+    float number;                   /* of the plane that is moved by OZ_MOVE_NUMBER or _TIMES */
+    int64_t spent[OZ_STORED_SPENT]; /* tensors of it that hold no plane: what they say is known */
     int32_t spent_count;
+    /* What no operator applies is applied while loading, and the layer stays as the scheme's plain codec:
+     * `codec` is that of the planes then; the rotation, SMOOTH, LOW_RANK_A and _B are applied, in this
+     * order. NULL: the planes are the scheme's, and stay as they are. */
+    const struct oz_codec *codec;
+    bool smooth_multiplies; /* activations are multiplied by SMOOTH, not divided */
+    bool smooth_last;       /* the branch sees smoothed activations: SMOOTH is applied behind it */
+    int32_t group_cols;     /* of `codec`, where it goes by groups */
+    int32_t rank;           /* of the low-rank planes */
+    int32_t rotate_cols; /* groups of so many columns are stored rotated (num/rotate.h); 0: none */
 };
 
 /* What a checkpoint holds quantized; memory is the arena's. All zero: nothing. */
@@ -141,22 +164,50 @@ struct oz_stored {
     struct oz_scheme *schemes; /* [rows]; codec NULL: plain. NULL: all are */
     struct oz_stored_weight *weights; /* [rows] */
     int32_t count;                    /* of rows that are quantized */
+    /* How that was found out, and what is made of it: sentences, for people. */
+    const char *notes[OZ_STORED_NOTES];
+    int32_t note_count;
+};
+
+/* Where to look. */
+struct oz_stored_input {
+    const struct oz_json *config; /* of the component; NULL: none */
+    const char *path;             /* of the config, or of the weights: for messages */
+    const char *folder;           /* where other descriptions may lie; NULL: nowhere */
+    const struct oz_ckpt *ckpt;
+    const struct oz_layer_table *table;
+    struct oz_arena *arena;
 };
 
 /*
- * Looks for a component's quantization in its config ("quantization_config") and, for each row of the
- * table, in the names, dtypes and shapes of the tensors; both must agree. `path` names the config in
- * messages. Nothing declared: *out is all zero.
+ * Looks for a component's quantization, in this order: the config ("quantization_config"),
+ * hf_quant_config.json and quant_model_description*.json in the folder, the metadata of the files, the
+ * names, dtypes and shapes of the tensors. What is declared must agree with the tensors, and
+ * declarations with each other. Nothing quantized: *out is all zero but for the notes.
  * OZ_ERR_UNSUPPORTED: a toolchain, format, or activations that this version does not read; OZ_ERR_FORMAT:
- * a malformed config, or one that the tensors contradict; OZ_ERR_NOMEM.
+ * a malformed config, or one that the tensors or another one contradict (both are named); OZ_ERR_NOMEM.
  */
-OZ_MUST_USE enum oz_status oz_stored_read(struct oz_stored *out, const struct oz_json *config,
-                                          const char *path, const struct oz_ckpt *ckpt,
-                                          const struct oz_layer_table *table,
-                                          struct oz_arena *arena, struct oz_error *err);
+OZ_MUST_USE enum oz_status oz_stored_read(struct oz_stored *out, const struct oz_stored_input *in,
+                                          struct oz_error *err);
 
 /* Room in bytes that it takes in the arena. */
 size_t oz_stored_bytes(const struct oz_layer_table *table);
+
+/* A sentence for `notes`; one too many, or one for which the arena has no room, is dropped. */
+void oz_stored_note(struct oz_stored *out, struct oz_arena *arena, const char *format, ...)
+    OZ_PRINTF(3, 4);
+
+/* What a dialect reads: the quantization_config, the description or the like (NULL: the tensors alone
+ * speak), and where it stands. */
+struct oz_dialect_reader {
+    const struct oz_json *q;
+    const char *path;
+    const struct oz_ckpt *ckpt;
+    const struct oz_layer_table *table;
+    struct oz_arena *arena;
+    struct oz_stored *out;
+    struct oz_error *err;
+};
 
 /* For the dialects. The tensor of a layer's module with that suffix, or NULL. */
 const struct oz_tensor_view *oz_stored_find(const struct oz_ckpt *ckpt,
@@ -173,27 +224,24 @@ OZ_MUST_USE enum oz_status oz_stored_take(struct oz_stored_weight *weight,
 OZ_MUST_USE enum oz_status oz_stored_scheme(struct oz_scheme *out, const char *name,
                                             enum oz_act_mode mode, struct oz_error *err);
 
-/* Of oz_stored_read: the rows of a compressed-tensors checkpoint; `q` is the quantization_config. */
-OZ_MUST_USE enum oz_status oz_ct_read(struct oz_stored *out, const struct oz_json *q,
-                                      const char *path, const struct oz_ckpt *ckpt,
-                                      const struct oz_layer_table *table, struct oz_error *err);
+/* A matrix that a module calls its weight: what toolchains quantize. */
+bool oz_stored_is_matrix(const struct oz_layer *layer);
 
-/* Of oz_stored_read: the rows of a bitsandbytes checkpoint of 4 bits. */
-OZ_MUST_USE enum oz_status oz_bnb_read(struct oz_stored *out, const struct oz_json *q,
-                                       const char *path, const struct oz_ckpt *ckpt,
-                                       const struct oz_layer_table *table, struct oz_error *err);
-
-/* Of oz_stored_read: the rows of an FP8 checkpoint in the form of DeepSeek, transformers and vLLM. */
-#define OZ_HF_FP8_METHOD "fp8"
-OZ_MUST_USE enum oz_status oz_hf_fp8_read(struct oz_stored *out, const struct oz_json *q,
-                                          const char *path, const struct oz_ckpt *ckpt,
-                                          const struct oz_layer_table *table, struct oz_error *err);
-
-/* Of oz_stored_read: the rows of a checkpoint of vLLM-Omni's methods, whose name is out->method. */
-bool oz_vllm_omni_reads(const char *method);
-OZ_MUST_USE enum oz_status oz_vllm_omni_read(struct oz_stored *out, const struct oz_json *q,
-                                             const char *path, const struct oz_ckpt *ckpt,
-                                             const struct oz_layer_table *table,
-                                             struct oz_error *err);
+/* What oz_stored_read calls, one for each toolchain: fills the rows of r->out. r->out->method is the
+ * method that was found; a reader may say it more exactly. */
+OZ_MUST_USE enum oz_status oz_ct_read(const struct oz_dialect_reader *r);
+OZ_MUST_USE enum oz_status oz_bnb_read(const struct oz_dialect_reader *r);
+OZ_MUST_USE enum oz_status oz_hf_fp8_read(const struct oz_dialect_reader *r);
+OZ_MUST_USE enum oz_status oz_vllm_omni_read(const struct oz_dialect_reader *r);
+OZ_MUST_USE enum oz_status oz_modelopt_read(const struct oz_dialect_reader *r);
+OZ_MUST_USE enum oz_status oz_comfy_read(const struct oz_dialect_reader *r);
+OZ_MUST_USE enum oz_status oz_torchao_read(const struct oz_dialect_reader *r);
+OZ_MUST_USE enum oz_status oz_modelslim_read(const struct oz_dialect_reader *r);
+OZ_MUST_USE enum oz_status oz_quark_read(const struct oz_dialect_reader *r);
+OZ_MUST_USE enum oz_status oz_gpt_oss_read(const struct oz_dialect_reader *r);
+bool oz_gpt_oss_is(const struct oz_ckpt *ckpt); /* has it tensors in gpt-oss's form? */
+OZ_MUST_USE enum oz_status oz_svdquant_read(const struct oz_dialect_reader *r);
+/* No config: by names, dtypes and shapes. */
+OZ_MUST_USE enum oz_status oz_inferred_read(const struct oz_dialect_reader *r);
 
 #endif
