@@ -534,6 +534,113 @@ static void quantized_checkpoints(void **state)
     assert_int_equal(assign(&text, "mxfp8", &in), OZ_ERR_ARG);
 }
 
+/* The table of what a request and a checkpoint make of each other (docs/quantization/configuration.md): a
+ * row for each line. "held" is the checkpoint's method and the scheme of its attention in block 0; the
+ * result is that row's choice, or the words of the refusal. */
+static const struct decision {
+    const char *line, *held_method, *held_scheme, *request;
+    enum oz_status status;
+    const char *result;
+} decisions[] = {
+    {"a plain checkpoint, no request", NULL, NULL, NULL, OZ_OK,
+     "stored, as stored, none, nothing asks"},
+    {"a plain checkpoint: the request quantizes", NULL, NULL, "int8", OZ_OK,
+     "method, int8, int8_per_token, int8"},
+    {"a plain checkpoint, said to be quantized", NULL, NULL,
+     "{\"method\":\"fp8\",\"is_checkpoint_fp8_serialized\":true}", OZ_ERR_ARG, "is stored plain"},
+    {"a plain checkpoint, static activations", NULL, NULL,
+     "{\"method\":\"fp8\",\"activation_scheme\":\"static\"}", OZ_ERR_ARG, "is stored plain"},
+    {"no request: the checkpoint as it is", "modelopt_fp4", "nvfp4", NULL, OZ_OK,
+     "checkpoint, nvfp4, none, modelopt_fp4"},
+    {"the checkpoint's own name", "mxfp8", "mxfp8", "mxfp8", OZ_OK,
+     "checkpoint, mxfp8, none, mxfp8"},
+    {"another method", "mxfp8", "mxfp8", "int8", OZ_ERR_ARG, "(mxfp8) does not match"},
+    {"fp8 adopts ModelOpt's FP8", "modelopt", "fp8_per_tensor", "fp8", OZ_OK,
+     "checkpoint, fp8_per_tensor, fp8_per_token, modelopt"},
+    {"fp8 adopts ComfyUI's FP8", "comfy", "fp8_per_tensor", "fp8", OZ_OK,
+     "checkpoint, fp8_per_tensor, fp8_per_token, comfy"},
+    {"fp8 does not adopt NVFP4", "modelopt_fp4", "nvfp4", "fp8", OZ_ERR_ARG, "modelopt_fp4"},
+    {"nvfp4 and fp4 adopt ModelOpt's NVFP4", "modelopt_fp4", "nvfp4", "nvfp4", OZ_OK,
+     "checkpoint, nvfp4, none, modelopt_fp4"},
+    {"and fp4", "modelopt_fp4", "nvfp4", "fp4", OZ_OK, "checkpoint, nvfp4, none, modelopt_fp4"},
+    {"mixed precision is adopted by its own name alone", "modelopt_mixed", "nvfp4", "nvfp4",
+     OZ_ERR_ARG, "modelopt_mixed"},
+    {"and by that", "modelopt_mixed", "nvfp4", "modelopt_mixed", OZ_OK,
+     "checkpoint, nvfp4, none, modelopt_mixed"},
+    {"comfy adopts all of ComfyUI", "comfy_nvfp4", "nvfp4", "comfy", OZ_OK,
+     "checkpoint, nvfp4, none, comfy_nvfp4"},
+    {"ascend is msModelSlim's alone", "ascend", "int8", "ascend", OZ_OK,
+     "checkpoint, int8, int8_per_token, ascend"},
+    {"ascend makes nothing", NULL, NULL, "ascend", OZ_ERR_UNSUPPORTED,
+     "The method ascend describes an msModelSlim checkpoint and cannot make one"},
+    {"ascend takes no other toolchain's", "modelopt", "fp8_per_tensor", "ascend", OZ_ERR_ARG,
+     "(modelopt) does not match the `quantization` argument (ascend)"},
+    {"the flag of a serialized checkpoint is not the request's to deny", "int8", "int8",
+     "{\"method\":\"int8\",\"is_checkpoint_int8_serialized\":false}", OZ_OK,
+     "checkpoint, int8, int8_per_token, int8"},
+    {"ignored_layers of the request give way to the file's", "mxfp4", "mxfp4",
+     "{\"method\":\"mxfp4\",\"ignored_layers\":[\"to_q\"]}", OZ_OK,
+     "checkpoint, mxfp4, none, mxfp4"},
+    {"the caller's policy goes before the file's: steps", "mxfp4", "mxfp4",
+     "{\"method\":\"mxfp4\",\"w4a8_fallback_steps\":[0,1]}", OZ_OK,
+     "checkpoint, mxfp4, mxfp4+mxfp8, mxfp4"},
+    {"layers", "mxfp4", "mxfp4",
+     "{\"method\":\"mxfp4\",\"w4a8_fallback_layers\":[\"transformer_blocks.0.attn.to_q\"]}", OZ_OK,
+     "checkpoint, mxfp4, mxfp8, mxfp4"},
+    {"which are about W4A4", "mxfp4", "int8", "{\"method\":\"mxfp4\",\"w4a8_fallback_steps\":[0]}",
+     OZ_ERR_ARG, "w4a8_fallback_steps"},
+    {"activations are the request's", "modelopt", "fp8_per_tensor",
+     "{\"method\":\"fp8\",\"activation\":null}", OZ_OK,
+     "checkpoint, fp8_per_tensor, none, modelopt"},
+    {"static ones, too", "modelopt", "fp8_per_tensor",
+     "{\"linear\":{\"activation\":\"fp8_per_tensor_static\"}}", OZ_OK,
+     "checkpoint, fp8_per_tensor, fp8_static, modelopt"},
+    {"where the scheme has them", "modelopt_fp4", "nvfp4",
+     "{\"linear\":{\"activation\":\"fp8_per_tensor_static\"}}", OZ_ERR_ARG,
+     "align it with the checkpoint"},
+    {"a deferred name gives way to the checkpoint", "gpt_oss_mxfp4", "mxfp4", "mxfp4", OZ_OK,
+     "checkpoint, mxfp4, none, gpt_oss_mxfp4"},
+    {"the shorthand does not", "fp8", "fp8_per_tensor", "fp8_per_tensor", OZ_ERR_ARG,
+     "conflicts with checkpoint"},
+    {"an online config over what is plain", "modelopt", "fp8_per_tensor",
+     "{\"targets\":{\"*.img_mlp.*\":\"mxfp8\"}}", OZ_OK,
+     "checkpoint, fp8_per_tensor, fp8_per_token, modelopt"},
+    {"but not over what is quantized", "modelopt", "fp8_per_tensor", "{\"linear\":\"mxfp8\"}",
+     OZ_ERR_ARG, "is a pre-quantized layer (modelopt)"},
+    {"none keeps what the file holds", "modelopt", "fp8_per_tensor", "none", OZ_OK,
+     "checkpoint, fp8_per_tensor, fp8_per_token, modelopt"},
+};
+
+static void reconciliation(void **state)
+{
+    (void)state;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++) {
+        const struct decision *d = &decisions[i];
+        struct oz_assign_input in = cpu;
+        enum oz_status status;
+        if (d->held_method != NULL) {
+            in = checkpoint(&image, d->held_method, d->held_scheme);
+        }
+        in.table = &image;
+        if (d->request == NULL) {
+            oz_arena_reset(&arena, 0);
+            status = oz_assign(&a, &in, &arena, &err);
+        } else {
+            status = assign(&image, d->request, &in);
+        }
+        bool right = status == d->status && (status == OZ_OK || strstr(err.message, d->result));
+        if (right && status == OZ_OK) {
+            is(B0 "attn.to_q.weight", d->result);
+        }
+        if (!right) {
+            print_error("%s: %d, %s\n", d->line, (int)status, status == OZ_OK ? "" : err.message);
+            wrong++;
+        }
+    }
+    assert_int_equal(wrong, 0);
+}
+
 /* ---- shapes, advice, the summary ---- */
 
 static void shapes_are_never_passed_over(void **state)
@@ -627,6 +734,7 @@ int main(void)
         cmocka_unit_test(b27_overrides_have_effect),
         cmocka_unit_test(b37_sensitive_layers_are_kept),
         cmocka_unit_test(quantized_checkpoints),
+        cmocka_unit_test(reconciliation),
         cmocka_unit_test(shapes_are_never_passed_over),
         cmocka_unit_test(advice_becomes_notes),
         cmocka_unit_test(the_summary),
