@@ -41,6 +41,19 @@ void b45_prompts_of_any_length(void);
 void b47_odd_sizes(void);
 void b48_seeds_inside_a_batch(void);
 void b59_lora_on_quantized_weights(void);
+void b01_both_spellings_of_a_scale(void);
+void b02_scales_are_not_dropped(void);
+void b03_hints_in_two_places(void);
+void b04_scales_without_elements(void);
+void b05_order_of_nibbles(void);
+void b09_the_golden_set(void);
+void b10_one_sentence_for_what_is_not_read(void);
+void b22_config_in_four_places(void);
+void b23_tensors_outrank_configs(void);
+void b33_bitsandbytes_without_a_config(void);
+void b34_kinds_of_svdquant(void);
+void b35_msmodelslim_descriptions(void);
+void b36_scalars_of_rank_0_and_1(void);
 void bugs_close_engine(void);
 
 #endif

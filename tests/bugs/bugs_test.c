@@ -29,6 +29,19 @@ static const struct {
     ENTRY(b56_sizes_are_not_trusted),
     ENTRY(b57_unknown_dtype_skips_no_check),
     ENTRY(b59_lora_on_quantized_weights),
+    ENTRY(b01_both_spellings_of_a_scale),
+    ENTRY(b02_scales_are_not_dropped),
+    ENTRY(b03_hints_in_two_places),
+    ENTRY(b04_scales_without_elements),
+    ENTRY(b05_order_of_nibbles),
+    ENTRY(b09_the_golden_set),
+    ENTRY(b10_one_sentence_for_what_is_not_read),
+    ENTRY(b22_config_in_four_places),
+    ENTRY(b23_tensors_outrank_configs),
+    ENTRY(b33_bitsandbytes_without_a_config),
+    ENTRY(b34_kinds_of_svdquant),
+    ENTRY(b35_msmodelslim_descriptions),
+    ENTRY(b36_scalars_of_rank_0_and_1),
 #undef ENTRY
 };
 

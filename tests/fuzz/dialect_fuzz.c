@@ -1,118 +1,154 @@
 /*
- * The quantization_config of a component, against a small checkpoint that has layers quantized by two
- * toolchains and a plain one. What is accepted names planes that lie in the file and fit their codec.
+ * A checkpoint that a toolchain has quantized: one of tests/golden/dialects, with changes that the input
+ * says, opened and loaded whole. The first byte chooses the fixture, the second what follows: the text of
+ * config.json, or changes of single bytes in the file of weights or in its description, each a place in
+ * two bytes and a value in a third. Input that begins with '{' is a config for each fixture in turn.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "ckpt/writer.h"
+#include "base/error.h"
+#include "base/file.h"
 #include "fuzz/fuzz.h"
-#include "num/codebook.h"
-#include "quant/dialect/dialect.h"
+#include "unit/dialect_model.h"
 
-static struct oz_arena host;
-static struct oz_layer_table table;
-static struct oz_ckpt *ckpt;
+#define GOLDEN OZ_TEST_DIR "/golden/dialects"
 
-#define STATE "d.weight.quant_state.bitsandbytes__nf4"
-static const char state[] = "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": \"bfloat16\", "
-                            "\"shape\": [4, 64], \"nested_blocksize\": 256, \"nested_dtype\": "
-                            "\"float32\", \"nested_offset\": 0.5}";
+static const char *const fixtures[] = {
+    "comfy_convrot",
+    "comfy_fp8",
+    "comfy_fp8_cast",
+    "comfy_fp8_old",
+    "comfy_int8",
+    "comfy_mxfp8",
+    "comfy_nvfp4",
+    "hf_fp8_block",
+    "hf_fp8_inverse",
+    "hf_fp8_static",
+    "modelslim",
+    "nunchaku_fp4",
+    "nunchaku_int4",
+    "omni_dualscale",
+    "omni_mxfp4",
+    "omni_svdquant",
+    "quark",
+    "bnb_fp4",
+    "bnb_int8",
+    "bnb_nf4_nested",
+    "ct_fp8_static",
+    "ct_int4",
+    "ct_int4_asym",
+    "ct_int4_channel",
+    "ct_int8",
+    "ct_mxfp4",
+    "ct_nvfp4",
+    "modelopt_fp8",
+    "modelopt_fp8_blocks",
+    "modelopt_fp8_channel",
+    "modelopt_int4_awq",
+    "modelopt_int8_sq",
+    "modelopt_mixed",
+    "modelopt_mxfp4",
+    "modelopt_mxfp8",
+    "modelopt_nvfp4",
+    "torchao_fp8",
+    "torchao_int8",
+    "torchao_mx",
+    "torchao_nvfp4",
+};
+enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
+static const char *const descriptions[] = {"config.json", "hf_quant_config.json",
+                                           "quant_model_description.json"};
+enum { DESCRIPTIONS = 3, FILES = 1 + DESCRIPTIONS };
 
-static const void *content(const char *name, const void *zeros)
+static struct {
+    char *data[FILES]; /* weights, then descriptions; NULL: none */
+    size_t bytes[FILES];
+} golden[FIXTURES];
+
+static void read_golden(size_t k)
 {
-    return strcmp(name, STATE) == 0                         ? (const void *)state
-           : strcmp(name, "d.weight.quant_map") == 0        ? (const void *)oz_codebook_nf4.values
-           : strcmp(name, "d.weight.nested_quant_map") == 0 ? oz_codebook_dynamic8.values
-                                                            : zeros;
-}
-
-static void open_checkpoint(void)
-{
-    static const struct oz_ckpt_spec specs[] = {
-        {.name = "a.weight", .dtype = OZ_DTYPE_F8_E4M3, .rank = 2, .shape = {4, 64}},
-        {.name = "a.weight_scale", .dtype = OZ_DTYPE_F32, .rank = 2, .shape = {4, 1}},
-        {.name = "b.weight_packed", .dtype = OZ_DTYPE_U8, .rank = 2, .shape = {4, 32}},
-        {.name = "b.weight_scale", .dtype = OZ_DTYPE_F8_E4M3, .rank = 2, .shape = {4, 4}},
-        {.name = "b.weight_global_scale", .dtype = OZ_DTYPE_F32, .rank = 1, .shape = {1}},
-        {.name = "c.weight", .dtype = OZ_DTYPE_BF16, .rank = 2, .shape = {4, 64}},
-        {.name = "d.weight", .dtype = OZ_DTYPE_U8, .rank = 2, .shape = {128, 1}},
-        {.name = "d.weight.absmax", .dtype = OZ_DTYPE_U8, .rank = 1, .shape = {4}},
-        {.name = "d.weight.nested_absmax", .dtype = OZ_DTYPE_F32, .rank = 1, .shape = {1}},
-        {.name = "d.weight.nested_quant_map", .dtype = OZ_DTYPE_F32, .rank = 1, .shape = {256}},
-        {.name = "d.weight.quant_map", .dtype = OZ_DTYPE_F32, .rank = 1, .shape = {16}},
-        {.name = STATE, .dtype = OZ_DTYPE_U8, .rank = 1, .shape = {sizeof state - 1}},
-    };
-    static const uint8_t zeros[4096];
-    struct oz_ckpt_writer *w;
+    char path[512];
     struct oz_error err;
-    const struct oz_ckpt_writer_options o = {.folder = fuzz_folder(), .stem = "model"};
-    const struct oz_layer row = {.kind = OZ_LAYER_LINEAR, .rank = 2, .shape = {4, 64}};
-    if (ckpt != NULL) {
-        return;
+    for (int i = 0; i < FILES && golden[k].data[0] == NULL; i++) {
+        (void)snprintf(path, sizeof path, GOLDEN "/%s/%s", fixtures[k],
+                       i == 0 ? "model.safetensors" : descriptions[i - 1]);
+        if (oz_file_exists(path)) {
+            FUZZ_CHECK(oz_file_read(path, 1 << 20, &golden[k].data[i], &golden[k].bytes[i], &err) ==
+                       OZ_OK);
+        }
+        if (i == 0) {
+            FUZZ_CHECK(golden[k].data[0] != NULL);
+        }
     }
-    FUZZ_CHECK(oz_ckpt_writer_create(&w, &o, specs, sizeof specs / sizeof *specs, &err) == OZ_OK);
-    for (int32_t i = oz_ckpt_writer_next(w); i >= 0; i = oz_ckpt_writer_next(w)) {
-        int64_t bytes;
-        FUZZ_CHECK(oz_dtype_bytes(specs[i].dtype,
-                                  specs[i].shape[0] * (specs[i].rank > 1 ? specs[i].shape[1] : 1),
-                                  &bytes));
-        FUZZ_CHECK(oz_ckpt_writer_put(w, content(specs[i].name, zeros), (size_t)bytes, &err) ==
-                   OZ_OK);
-    }
-    FUZZ_CHECK(oz_ckpt_writer_finish(w, &err) == OZ_OK);
-    oz_ckpt_writer_destroy(&w);
-    FUZZ_CHECK(oz_ckpt_open(&ckpt, fuzz_folder(), NULL, &err) == OZ_OK);
-    FUZZ_CHECK(oz_arena_init_host(&host, "host", 1 << 16, &err) == OZ_OK);
-    FUZZ_CHECK(oz_layer_table_init(&table, &host, "transformer", 4, 0) == OZ_OK);
-    for (int i = 0; i < 4; i++) {
-        oz_layer_add(&table, &row, "%c.weight", 'a' + i);
-    }
-    FUZZ_CHECK(oz_layer_table_finish(&table, &err) == OZ_OK);
 }
 
-static void check(const struct oz_stored *s)
+/* One of the fixture's files, with changes. */
+static void write_changed(const char *name, const char *from, size_t bytes, const uint8_t *changes,
+                          size_t count)
 {
-    int32_t count = 0;
-    for (int32_t i = 0; s->method != NULL && i < table.count; i++) {
-        const struct oz_codec *codec = s->schemes[i].codec;
-        count += codec != NULL;
-        if (codec == NULL) {
-            continue;
-        }
-        struct oz_weight w = oz_weight_shape(codec, 1, 4, 64);
-        for (int p = 0; p < OZ_PLANE_COUNT; p++) {
-            int64_t bytes;
-            int64_t row;
-            const struct oz_tensor_view *t = s->weights[i].planes[p].tensor;
-            FUZZ_CHECK((t != NULL) == w.planes[p].present);
-            FUZZ_CHECK(t == NULL || s->weights[i].planes[p].move == OZ_MOVE_NUMBER ||
-                       (oz_weight_plane_bytes(&w, (enum oz_plane)p, &bytes, &row) == OZ_OK &&
-                        bytes == t->bytes));
+    char *copy = malloc(bytes + 1);
+    FUZZ_CHECK(copy != NULL);
+    memcpy(copy, from, bytes);
+    for (size_t i = 0; i + 2 < count; i += 3) {
+        size_t at = (size_t)changes[i] << 8 | changes[i + 1];
+        copy[at % bytes] = (char)changes[i + 2];
+    }
+    (void)fuzz_file(name, copy, bytes);
+    free(copy);
+}
+
+static void write_fixture(size_t k, int how, const uint8_t *data, size_t bytes)
+{
+    write_changed("model.safetensors", golden[k].data[0], golden[k].bytes[0], data,
+                  how == 1 ? bytes : 0);
+    for (int i = 0; i < DESCRIPTIONS; i++) {
+        const char *text = golden[k].data[1 + i];
+        if (how == 0 && i == 0) {
+            (void)fuzz_file(descriptions[i], data, bytes);
+        } else if (text != NULL) {
+            write_changed(descriptions[i], text, golden[k].bytes[1 + i], data,
+                          how == 2 ? bytes : 0);
+        } else {
+            char path[4096];
+            (void)snprintf(path, sizeof path, "%s/%s", fuzz_folder(), descriptions[i]);
+            (void)remove(path);
         }
     }
-    FUZZ_CHECK(count == s->count);
+}
+
+static void open_and_load(size_t k)
+{
+    struct dialect_model m;
+    struct oz_error err;
+    char expected[512];
+    err.message[0] = '\0';
+    (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors", fixtures[k]);
+    enum oz_status status = dialect_open(&m, fuzz_folder(), expected, &err);
+    status = status == OZ_OK ? dialect_load(&m, &err) : status;
+    FUZZ_CHECK(status == OZ_OK || err.message[0] != '\0');
+    FUZZ_CHECK(status != OZ_ERR_INTERNAL);
+    if (status == OZ_OK) {
+        (void)dialect_compare(&m, NULL);
+    }
+    dialect_close(&m);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    struct oz_json *v;
-    struct oz_error err;
-    struct oz_stored stored;
-    open_checkpoint();
-    if (oz_json_parse(&v, (const char *)data, bytes, "config.json", &err) != OZ_OK) {
+    static size_t turn;
+    if (bytes < 2) {
         return 0;
     }
-    struct oz_arena arena;
-    FUZZ_CHECK(oz_arena_init_host(&arena, "stored", oz_stored_bytes(&table), &err) == OZ_OK);
-    err.message[0] = '\0';
-    if (oz_stored_read(&stored, v, "config.json", ckpt, &table, &arena, &err) == OZ_OK) {
-        check(&stored);
+    bool config = data[0] == '{';
+    size_t k = config ? turn++ % FIXTURES : data[0] % FIXTURES;
+    read_golden(k);
+    if (config) {
+        write_fixture(k, 0, data, bytes);
     } else {
-        FUZZ_CHECK(err.message[0] != '\0');
+        write_fixture(k, data[1] % 3, data + 2, bytes - 2);
     }
-    oz_arena_deinit(&arena);
-    oz_json_free(v);
+    open_and_load(k);
     return 0;
 }
