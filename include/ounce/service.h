@@ -130,7 +130,7 @@ OZ_API OZ_MUST_USE enum oz_status oz_service_wait(struct oz_service *service, ui
 
 /* The picture of a job that has ended (yours), or its error. The job is forgotten then.
  * OZ_ERR_ARG: no such job; OZ_ERR_BUSY: it has not ended; OZ_ERR_CANCELLED: it was cancelled, or took
- * longer than its timeout; OZ_ERR_NOMEM for the picture itself: the job stays; else why it failed. */
+ * longer than its timeout; else why it failed. */
 OZ_API OZ_MUST_USE enum oz_status oz_service_take(struct oz_service *service, uint64_t id,
                                                   struct oz_image **out, struct oz_error *err);
 

@@ -258,6 +258,32 @@ enum oz_status oz_engine_open(struct oz_engine **out, const struct oz_engine_opt
     return OZ_OK;
 }
 
+enum oz_status oz_api_claim(struct oz_engine *engine, struct oz_error *err)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool was = engine->serving;
+    engine->serving = true;
+    pthread_mutex_unlock(&engine->lock);
+    return was ? oz_api_check_free(engine, err) : OZ_OK;
+}
+
+void oz_api_release(struct oz_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->serving = false;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+enum oz_status oz_api_check_free(struct oz_engine *engine, struct oz_error *err)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool serving = engine->serving;
+    pthread_mutex_unlock(&engine->lock);
+    return serving ? OZ_FAIL(err, OZ_ERR_BUSY,
+                             "The engine is a service's; submit to the service, or close it first.")
+                   : OZ_OK;
+}
+
 void oz_engine_close(struct oz_engine **engine)
 {
     if (engine == NULL || *engine == NULL) {
@@ -280,8 +306,7 @@ void oz_engine_close(struct oz_engine **engine)
 
 /* ---- telling ---- */
 
-/* Copies what the caller's struct has room for; its struct_size stays. */
-static enum oz_status tell(void *dst, const void *src, size_t src_bytes, const char *what,
+enum oz_status oz_api_tell(void *dst, const void *src, size_t src_bytes, const char *what,
                            struct oz_error *err)
 {
     size_t bytes;
@@ -306,7 +331,7 @@ enum oz_status oz_engine_info(const struct oz_engine *engine, struct oz_model_in
                                  .true_cfg_scale = p->defaults.true_cfg_scale,
                                  .negative_prompt = p->defaults.negative_prompt,
                                  .size_multiple = oz_pipeline_size_multiple(p)};
-    return tell(info, &full, sizeof full, "model info", err);
+    return oz_api_tell(info, &full, sizeof full, "model info", err);
 }
 
 enum oz_status oz_engine_stats(const struct oz_engine *engine, struct oz_stats *stats,
@@ -318,5 +343,5 @@ enum oz_status oz_engine_stats(const struct oz_engine *engine, struct oz_stats *
     pthread_mutex_unlock(&e->lock);
     int64_t peak = oz_memory_peak("");
     full.peak_resident_bytes = peak > 0 ? peak : 0;
-    return tell(stats, &full, sizeof full, "stats", err);
+    return oz_api_tell(stats, &full, sizeof full, "stats", err);
 }

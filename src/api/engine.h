@@ -24,8 +24,9 @@ struct oz_engine {
     uint64_t log_number; /* of oz_log_set */
     oz_progress_fn progress;
     void *progress_ctx;
-    pthread_mutex_t lock; /* of stats, which other threads may read */
+    pthread_mutex_t lock; /* of what follows, which other threads may read */
     struct oz_stats stats;
+    bool serving; /* it is a service's */
 };
 
 struct oz_image {
@@ -58,6 +59,22 @@ struct oz_task;
 OZ_MUST_USE enum oz_status oz_api_read_task(const struct oz_image_request *requests, int32_t i,
                                             struct oz_task *task, struct oz_error *err);
 
+/* All requests of a caller's array (at least one) with defaults filled in and bounds checked; tasks may be
+ * NULL. */
+OZ_MUST_USE enum oz_status oz_api_resolve(const struct oz_engine *engine,
+                                          const struct oz_image_request *requests, int32_t count,
+                                          struct oz_task *tasks, struct oz_error *err);
+
+/* The image of a finished picture, with its metadata; `picture` is its own after success. */
+OZ_MUST_USE enum oz_status oz_api_wrap(struct oz_image **out, const struct oz_engine *engine,
+                                       const struct oz_task *task, float *picture,
+                                       struct oz_error *err);
+
+/* An engine that serves draws for nobody else: OZ_ERR_BUSY when it does already. */
+OZ_MUST_USE enum oz_status oz_api_claim(struct oz_engine *engine, struct oz_error *err);
+void oz_api_release(struct oz_engine *engine);
+OZ_MUST_USE enum oz_status oz_api_check_free(struct oz_engine *engine, struct oz_error *err);
+
 struct oz_linear_backend;
 
 /* Flags of oz_device_open that an engine's options ask for, and their linear backend. */
@@ -86,6 +103,10 @@ OZ_MUST_USE enum oz_status oz_api_open_study_device(const struct oz_engine_optio
  * escapes them. */
 struct oz_buf;
 void oz_api_replace_controls(struct oz_buf *b);
+
+/* Copies what the caller's struct has room for; its struct_size, set before, stays. OZ_ERR_ARG. */
+OZ_MUST_USE enum oz_status oz_api_tell(void *dst, const void *src, size_t src_bytes,
+                                       const char *what, struct oz_error *err);
 
 /* Fills as much of a caller's struct as it has room for, with `defaults` and then zeroes. */
 void oz_api_fill(void *dst, size_t dst_bytes, const void *defaults, size_t bytes);

@@ -164,7 +164,7 @@ enum oz_status oz_api_read_task(const struct oz_image_request *requests, int32_t
     return OZ_OK;
 }
 
-static enum oz_status resolve(const struct oz_engine *engine,
+enum oz_status oz_api_resolve(const struct oz_engine *engine,
                               const struct oz_image_request *requests, int32_t count,
                               struct oz_task *tasks, struct oz_error *err)
 {
@@ -186,7 +186,7 @@ enum oz_status oz_image_check(const struct oz_engine *engine,
                               const struct oz_image_request *requests, int32_t count,
                               struct oz_error *err)
 {
-    return resolve(engine, requests, count, NULL, err);
+    return oz_api_resolve(engine, requests, count, NULL, err);
 }
 
 /* A seed as readers of JSON can hold it: beyond 2^53 its low 32 bits, which give the same picture. */
@@ -221,20 +221,26 @@ static char *describe(const struct oz_engine *engine, const struct oz_task *t)
     return oz_buf_take(&b);
 }
 
+enum oz_status oz_api_wrap(struct oz_image **out, const struct oz_engine *engine,
+                           const struct oz_task *task, float *picture, struct oz_error *err)
+{
+    char *metadata = describe(engine, task);
+    if (metadata == NULL) {
+        return OZ_FAIL(err, OZ_ERR_NOMEM, "Out of memory for a picture's metadata.");
+    }
+    enum oz_status status =
+        oz_api_image_create(out, task->width, task->height, picture, metadata, err);
+    oz_free(metadata);
+    return status;
+}
+
 /* Pictures (taken one by one) to images; all or none. */
 static enum oz_status wrap(const struct oz_engine *engine, const struct oz_task *tasks,
                            int32_t count, float **pictures, struct oz_image **images,
                            struct oz_error *err)
 {
     for (int32_t i = 0; i < count; i++) {
-        char *metadata = describe(engine, &tasks[i]);
-        if (metadata == NULL) {
-            return OZ_FAIL(err, OZ_ERR_NOMEM, "Out of memory for a picture's metadata.");
-        }
-        enum oz_status status = oz_api_image_create(&images[i], tasks[i].width, tasks[i].height,
-                                                    pictures[i], metadata, err);
-        oz_free(metadata);
-        OZ_TRY(status);
+        OZ_TRY(oz_api_wrap(&images[i], engine, &tasks[i], pictures[i], err));
         pictures[i] = NULL;
     }
     return OZ_OK;
@@ -263,7 +269,8 @@ static enum oz_status generate(struct oz_engine *e, const struct oz_image_reques
                          .progress = e->progress,
                          .progress_ctx = e->progress_ctx,
                          .trace = e->trace};
-    OZ_TRY(resolve(e, requests, count, tasks, err));
+    OZ_TRY(oz_api_check_free(e, err));
+    OZ_TRY(oz_api_resolve(e, requests, count, tasks, err));
     OZ_TRY(oz_run_generate(&run, tasks, count, pictures, &stats, err));
     add_stats(e, &stats);
     return wrap(e, tasks, count, pictures, images, err);

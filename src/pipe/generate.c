@@ -1,14 +1,12 @@
 #include "pipe/generate.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
-#include "ops/ops.h"
-#include "text/template.h"
+#include "pipe/mod_rows.h"
+#include "pipe/stages.h"
 
 /* One call of oz_run_generate. */
 struct run {
@@ -25,8 +23,7 @@ struct run {
     int64_t steps_done, steps_total;
     int32_t texts_done, texts_total;
 
-    float *timesteps; /* host, distinct */
-    int64_t timestep_count;
+    struct oz_mod_rows rows; /* the distinct timesteps of all schedules */
     struct oz_act *mod_acts;
     struct oz_qwen_image_mod mod;
     struct oz_batch batch;
@@ -34,12 +31,18 @@ struct run {
     void *step_memory, *plan_memory;
     struct oz_arena step, plan;
     size_t plan_mark; /* the composition's part begins here */
-    float *device_timesteps, *channel_scale, *channel_shift;
+    float *device_timesteps;
+    struct oz_latent_scale latents;
     void *text_host;         /* staging of the text encoder's inputs */
     struct oz_progress told; /* what was reported last */
     double told_s;           /* and when */
     float **pictures;
 };
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
 
 #define ASK_SECONDS 0.1 /* between two questions within a step */
 
@@ -72,14 +75,6 @@ static struct oz_exec begin(struct run *r, enum oz_exec_mode mode, struct oz_are
     return x;
 }
 
-static enum oz_status finish(struct run *r, struct oz_exec *x)
-{
-    if (x->status == OZ_OK && x->mode == OZ_EXEC_RUN) {
-        x->status = r->dev->wait(r->dev, x->queue, r->err);
-    }
-    return x->status;
-}
-
 static enum oz_status report(struct run *r, enum oz_stage stage, int32_t picture, int64_t done,
                              int64_t total)
 {
@@ -98,56 +93,14 @@ static enum oz_status report(struct run *r, enum oz_stage stage, int32_t picture
 
 /* ---- text ---- */
 
-/* Encodes one branch's tokens and writes the kept rows to the sequence. */
-static void encode_text(struct oz_exec *x, struct run *r, struct oz_sequence *s, int branch)
-{
-    const struct oz_qwen25_vl *m = &r->p->text_encoder;
-    int32_t rows = (int32_t)s->tokens[branch].count;
-    int64_t pairs = m->config.head_dim / 2;
-    int32_t drop = (int32_t)(rows - s->text_rows[branch]);
-    size_t mark = oz_exec_mark(x);
-    int32_t *ids = oz_exec_push(x, (size_t)rows * sizeof *ids);
-    int32_t *device_offsets = oz_exec_push(x, 2 * sizeof *device_offsets);
-    struct oz_act cosine = oz_exec_act(x, rows, pairs);
-    struct oz_act sine = oz_exec_act(x, rows, pairs);
-    struct oz_act out = oz_exec_act(x, rows, m->config.hidden);
-    const int32_t offsets[2] = {0, rows};
-    struct oz_ragged sequences = {.count = 1, .offsets = offsets, .device_offsets = device_offsets};
-    if (x->mode == OZ_EXEC_RUN) {
-        float *cos_host = r->text_host;
-        float *sin_host = cos_host + rows * pairs;
-        int32_t *positions = (int32_t *)(void *)(sin_host + rows * pairs);
-        oz_qwen25_vl_text_positions(&sequences, positions);
-        oz_qwen25_vl_rope(&m->config, positions, rows, cos_host, sin_host);
-        oz_exec_upload(x, ids, s->tokens[branch].ids, (size_t)rows * sizeof *ids);
-        oz_exec_upload(x, device_offsets, offsets, sizeof offsets);
-        oz_exec_upload(x, cosine.data, cos_host, (size_t)(rows * pairs) * sizeof(float));
-        oz_exec_upload(x, sine.data, sin_host, (size_t)(rows * pairs) * sizeof(float));
-    }
-    oz_qwen25_vl_forward(
-        x, m,
-        &(struct oz_qwen25_vl_batch){
-            .rows = rows, .ids = ids, .sequences = &sequences, .cosine = &cosine, .sine = &sine},
-        &out);
-    struct oz_act kept = oz_act_rows(&out, drop, rows - drop);
-    x->label = "prompt_embeds";
-    oz_op_act_quant(
-        x, &(struct oz_act_quant_args){.x = &kept, .out = &s->text[branch], .rows = rows - drop});
-    oz_exec_reset(x, mark);
-}
-
-/* Host bytes of the staging that encode_text uses. */
+/* Host bytes of the staging of all texts, one at a time. */
 static size_t text_host_bytes(const struct run *r)
 {
-    size_t most = 0;
+    size_t bytes = 0;
     for (int32_t i = 0; i < r->count; i++) {
-        for (int j = 0; j < r->sequences[i].branches; j++) {
-            size_t rows = r->sequences[i].tokens[j].count;
-            most = rows > most ? rows : most;
-        }
+        bytes = most(bytes, oz_stage_text_host_bytes(&r->sequences[i], r->p));
     }
-    size_t pairs = (size_t)r->p->text_encoder.config.head_dim / 2;
-    return most * (2 * pairs * sizeof(float) + 3 * sizeof(int32_t));
+    return bytes;
 }
 
 static enum oz_status join(struct run *r)
@@ -157,8 +110,8 @@ static enum oz_status join(struct run *r)
     OZ_TRY(oz_sequence_join(s, r->p, r->err));
     for (int j = 0; j < s->branches; j++) {
         struct oz_exec x = begin(r, OZ_EXEC_RUN, &r->step);
-        encode_text(&x, r, s, j);
-        OZ_TRY(finish(r, &x));
+        oz_stage_text(&x, r->p, s, j, r->text_host);
+        OZ_TRY(oz_stage_finish(&x));
         if (r->args->hooks != NULL && r->args->hooks->text != NULL) {
             r->args->hooks->text(r->args->hooks->ctx, s, j);
         }
@@ -175,27 +128,19 @@ static enum oz_status join(struct run *r)
 /* The distinct timesteps of all schedules; every sequence learns its rows. */
 static enum oz_status collect_timesteps(struct run *r)
 {
-    size_t most = 0;
+    int64_t most_rows = 0;
     for (int32_t i = 0; i < r->count; i++) {
-        most += (size_t)r->sequences[i].task.steps;
+        most_rows += r->sequences[i].task.steps;
     }
-    r->timesteps = oz_alloc_zero(most, sizeof *r->timesteps);
+    OZ_TRY(oz_mod_rows_init(&r->rows, most_rows, r->err));
     r->mod_acts = oz_alloc_zero(2 * (size_t)r->p->transformer.config.layers, sizeof *r->mod_acts);
-    if (r->timesteps == NULL || r->mod_acts == NULL) {
+    if (r->mod_acts == NULL) {
         return OZ_FAIL_NOMEM(r->err, "schedules");
     }
     for (int32_t i = 0; i < r->count; i++) {
         struct oz_sequence *s = &r->sequences[i];
-        for (int32_t k = 0; k < s->task.steps; k++) {
-            float time = oz_sched_flow_model_time(&r->p->scheduler, s->sigmas[k]);
-            int64_t row = 0;
-            while (row < r->timestep_count && r->timesteps[row] != time) {
-                row++;
-            }
-            if (row == r->timestep_count) {
-                r->timesteps[r->timestep_count++] = time;
-            }
-            s->mod_rows[k] = (int32_t)row;
+        if (!oz_mod_rows_take(&r->rows, &r->p->scheduler, s)) {
+            return OZ_FAIL(r->err, OZ_ERR_INTERNAL, "The timesteps do not fit their table.");
         }
     }
     return OZ_OK;
@@ -204,140 +149,45 @@ static enum oz_status collect_timesteps(struct run *r)
 /* The part of the plan arena that lives as long as the run. */
 static enum oz_status lay_out_plan(struct run *r, struct oz_arena *plan)
 {
-    void *memory[3];
-    size_t channels = (size_t)r->p->vae.config.z_dim * sizeof(float);
-    OZ_TRY(oz_arena_push(plan, (size_t)r->timestep_count * sizeof(float), &memory[0]));
-    OZ_TRY(oz_arena_push(plan, channels, &memory[1]));
-    OZ_TRY(oz_arena_push(plan, channels, &memory[2]));
-    r->device_timesteps = memory[0];
-    r->channel_scale = memory[1];
-    r->channel_shift = memory[2];
-    OZ_TRY(
-        oz_qwen_image_mod_init(&r->mod, &r->p->transformer, r->timestep_count, r->mod_acts, plan));
+    void *memory;
+    OZ_TRY(oz_arena_push(plan, (size_t)r->rows.count * sizeof(float), &memory));
+    r->device_timesteps = memory;
+    OZ_TRY(oz_latent_scale_init(&r->latents, r->p, plan));
+    OZ_TRY(oz_qwen_image_mod_init(&r->mod, &r->p->transformer, r->rows.count, r->mod_acts, plan));
     r->plan_mark = oz_arena_mark(plan);
     return OZ_OK;
 }
 
 static enum oz_status fill_plan(struct run *r)
 {
-    const struct oz_qwen_vae_config *vae = &r->p->vae.config;
-    size_t channels = (size_t)vae->z_dim * sizeof(float);
     double start = oz_clock_seconds();
     struct oz_exec x = begin(r, OZ_EXEC_RUN, &r->step);
-    oz_exec_upload(&x, r->device_timesteps, r->timesteps,
-                   (size_t)r->timestep_count * sizeof(float));
-    oz_exec_upload(&x, r->channel_scale, vae->latents_std, channels);
-    oz_exec_upload(&x, r->channel_shift, vae->latents_mean, channels);
+    oz_exec_upload(&x, r->device_timesteps, r->rows.times, (size_t)r->rows.count * sizeof(float));
+    oz_latent_scale_fill(&x, &r->latents, r->p);
     oz_qwen_image_mod_fill(&x, &r->p->transformer, &r->mod, r->device_timesteps);
-    enum oz_status status = finish(r, &x);
+    enum oz_status status = oz_stage_finish(&x);
     r->stats->denoise_s += oz_clock_seconds() - start;
     return status;
 }
 
 /* ---- decoding ---- */
 
-/* Latents to pixels [height * width, 3], nominally in [-1, 1]. */
-static void decode(struct oz_exec *x, struct run *r, const struct oz_sequence *s,
-                   struct oz_act *pixels)
-{
-    const struct oz_qwen_image_config *c = &r->p->transformer.config;
-    size_t mark = oz_exec_mark(x);
-    struct oz_act latent =
-        oz_exec_act(x, (int64_t)s->latent_height * s->latent_width, c->out_channels);
-    x->label = "decode";
-    oz_op_unpatch(x, &(struct oz_unpatch_args){.tokens = &s->latents,
-                                               .order = OZ_PATCH_CYX,
-                                               .channels = c->out_channels,
-                                               .frames = 1,
-                                               .height = s->latent_height,
-                                               .width = s->latent_width,
-                                               .patch = c->patch_size,
-                                               .channel_scale = r->channel_scale,
-                                               .channel_shift = r->channel_shift,
-                                               .out = &latent,
-                                               .channel_last = true});
-    oz_qwen_vae_decode(x, &r->p->vae, &latent, 1, s->latent_height, s->latent_width, pixels);
-    oz_exec_reset(x, mark);
-}
-
-/* [-1, 1] channel-last to 0..1 channel-first. Returns how many values are no numbers; they become
- * 0. */
-static int64_t to_picture(const float *pixels, int64_t count, float *picture)
-{
-    int64_t lost = 0;
-    for (int64_t i = 0; i < count; i++) {
-        for (int64_t c = 0; c < 3; c++) {
-            lost += isnan(pixels[3 * i + c]);
-            float v = fminf(fmaxf(pixels[3 * i + c], -1.0F), 1.0F);
-            v = v * 0.5F + 0.5F;
-            picture[c * count + i] = fminf(fmaxf(v, 0.0F), 1.0F);
-        }
-    }
-    return lost;
-}
-
-/* The picture of a sequence from its pixels; a spoilt one is not passed off as black. */
-static void finish_picture(const struct oz_sequence *s, const float *pixels, float *picture)
-{
-    int64_t values = 3 * (int64_t)s->task.width * s->task.height;
-    int64_t lost = to_picture(pixels, values / 3, picture);
-    if (lost > 0) {
-        oz_log(OZ_LOG_WARN, "decode",
-               "%lld of the %lld values of picture %d (seed %llu) are no numbers and were made "
-               "black: the weights or the guidance scale %g are too much for the arithmetic.",
-               (long long)lost, (long long)values, s->index + 1, (unsigned long long)s->task.seed,
-               s->task.scale);
-    }
-}
-
 static enum oz_status deliver(struct run *r, struct oz_sequence *s)
 {
-    int64_t count = (int64_t)s->task.width * s->task.height;
-    size_t bytes = 3 * (size_t)count * sizeof(float);
     double start = oz_clock_seconds();
-    float *host = oz_alloc(bytes);
-    float *picture = oz_alloc(bytes);
-    enum oz_status status = OZ_OK;
-    if (host == NULL || picture == NULL) {
-        status = OZ_FAIL_NOMEM(r->err, "a picture");
-    } else {
-        struct oz_exec x = begin(r, OZ_EXEC_RUN, &r->step);
-        size_t mark = oz_exec_mark(&x);
-        struct oz_act pixels = oz_exec_act(&x, count, 3);
-        decode(&x, r, s, &pixels);
-        if (oz_exec_ok(&x)) {
-            x.status = r->dev->download(r->dev, NULL, host, pixels.data, bytes, r->err);
-        }
-        status = finish(r, &x);
-        oz_exec_reset(&x, mark);
-    }
+    struct oz_exec x = begin(r, OZ_EXEC_RUN, &r->step);
+    enum oz_status status = oz_stage_draw(&x, r->p, s, &r->latents, &r->pictures[s->index]);
     if (status == OZ_OK) {
-        finish_picture(s, host, picture);
-        r->pictures[s->index] = picture;
-        picture = NULL;
         r->done++;
         r->stats->pictures++;
         status = report(r, OZ_STAGE_DECODE, s->index, r->done, r->count);
     }
-    oz_free(host);
-    oz_free(picture);
     oz_sequence_leave(s, r->dev);
     r->stats->decode_s += oz_clock_seconds() - start;
     return status;
 }
 
 /* ---- measuring ---- */
-
-static size_t most(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* A finished picture, f32. */
-static size_t picture_bytes(const struct oz_task *t)
-{
-    return 3 * (size_t)t->width * (size_t)t->height * sizeof(float);
-}
 
 /* Step bytes of text, modulation and decoding. */
 static enum oz_status measure_stages(struct run *r, size_t *bytes)
@@ -349,11 +199,11 @@ static enum oz_status measure_stages(struct run *r, size_t *bytes)
     for (int32_t i = 0; i < r->count && oz_exec_ok(&x); i++) {
         struct oz_sequence *s = &r->sequences[i];
         for (int j = 0; j < s->branches; j++) {
-            encode_text(&x, r, s, j);
+            oz_stage_text(&x, r->p, s, j, r->text_host);
         }
         size_t mark = oz_exec_mark(&x);
         struct oz_act pixels = oz_exec_act(&x, (int64_t)s->task.width * s->task.height, 3);
-        decode(&x, r, s, &pixels);
+        oz_stage_decode(&x, r->p, s, &r->latents, &pixels);
         oz_exec_reset(&x, mark);
     }
     *bytes = most(*bytes, step.peak_bytes);
@@ -374,19 +224,6 @@ static enum oz_status measure_composition(struct run *r, struct oz_sequence **me
     bytes->step = most(bytes->step, step.peak_bytes);
     bytes->plan = most(bytes->plan, plan.peak_bytes);
     return x.status;
-}
-
-/* Shapes of a sequence that has not joined yet, for measuring: addresses that are not followed. */
-static void sketch(const struct run *r, struct oz_sequence *s)
-{
-    const struct oz_qwen_image_config *c = &r->p->transformer.config;
-    int64_t pairs = c->head_dim / 2;
-    s->latents = oz_act_f32(NULL, s->image_rows, c->in_channels);
-    s->image_cos = s->image_sin = oz_act_f32(NULL, s->image_rows, pairs);
-    for (int j = 0; j < s->branches; j++) {
-        s->text[j] = oz_act_f32(NULL, s->text_rows[j], c->text_dim);
-        s->text_cos[j] = s->text_sin[j] = oz_act_f32(NULL, s->text_rows[j], pairs);
-    }
 }
 
 /* Walks through the run's compositions: first come, first served, at most max_batch together. */
@@ -477,8 +314,8 @@ static enum oz_status measure(struct run *r, struct oz_run_bytes *bytes)
         return OZ_FAIL_NOMEM(r->err, "the plan");
     }
     for (int32_t i = 0; i < r->count; i++) {
-        sketch(r, &r->sequences[i]);
-        size_t picture = picture_bytes(&r->sequences[i].task);
+        oz_stage_sketch(&r->sequences[i], r->p);
+        size_t picture = oz_stage_picture_bytes(&r->sequences[i].task);
         bytes->pictures += picture;
         largest = most(largest, picture);
     }
@@ -520,7 +357,7 @@ static enum oz_status step_until_leave(struct run *r, struct oz_exec *x)
     enum oz_status status = OZ_OK;
     while (!leaves && status == OZ_OK) {
         oz_batch_step(x, &r->batch);
-        status = finish(r, x);
+        status = oz_stage_finish(x);
         for (int32_t i = 0; i < r->active_count && status == OZ_OK; i++) {
             leaves = leaves || r->active[i]->step == r->active[i]->task.steps;
             r->steps_done++;
@@ -539,7 +376,7 @@ static enum oz_status denoise(struct run *r)
     struct oz_exec x = begin(r, OZ_EXEC_RUN, &r->step);
     oz_arena_reset(&r->plan, r->plan_mark);
     oz_batch_compose(&x, &r->batch, r->active, r->active_count, &r->plan);
-    enum oz_status status = finish(r, &x);
+    enum oz_status status = oz_stage_finish(&x);
     if (status == OZ_OK) {
         status = step_until_leave(r, &x);
     }
@@ -619,7 +456,7 @@ static void clean_up(struct run *r, enum oz_status status)
     r->dev->free(r->dev, r->plan_memory);
     oz_free(r->text_host);
     oz_free(r->mod_acts);
-    oz_free(r->timesteps);
+    oz_mod_rows_deinit(&r->rows);
     oz_free((void *)r->active);
     oz_free(r->sequences);
 }
