@@ -220,11 +220,11 @@ static enum oz_status take(struct reader *r, const char *key, int index, bool to
                                         "max_num_seqs", "devices", "default_sampling_params",
                                         "stages"};
     const char *nearest = sv_nearest(key, names, sizeof names / sizeof *names);
-    return fail(r->err, OZ_ERR_ARG, "%s: ounce has no key '%.100s'%s%s%s. It takes model, "
+    return fail(r->err, OZ_ERR_ARG, "%s: ounce has no key '%.100s'%s%s%s It takes model, "
                 "quantization, quantization_config, max_num_seqs, devices, default_sampling_params, "
                 "and stages with one stage.",
                 r->path, key, nearest != NULL ? "; did you mean '" : "",
-                nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
+                nearest != NULL ? nearest : "", nearest != NULL ? "'?" : ".");
 }
 
 static enum oz_status take_mapping(struct reader *r, int index, bool top)

@@ -455,7 +455,10 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
             return MHD_NO;
         }
         http->options.begin(http->options.ctx, x);
-        return x->status != 0 ? queue_reply(x) : MHD_YES;
+        /* A reply before the body ends the connection, so it waits where there is no body. */
+        bool body = sv_header(x, "Content-Length") != NULL ||
+                    sv_header(x, "Transfer-Encoding") != NULL;
+        return x->status != 0 && body ? queue_reply(x) : MHD_YES;
     }
     if (*bytes > 0) {
         /* What is too much is read and dropped, so that the client comes to read the answer. */
@@ -466,7 +469,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         *bytes = 0;
         return MHD_YES;
     }
-    if (!x->handled) {
+    if (!x->handled && x->status == 0) {
         x->handled = true;
         http->options.handle(http->options.ctx, x);
     }

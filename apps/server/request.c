@@ -263,9 +263,9 @@ static bool fail_unknown(const char *name, unsigned api, struct sv_problem *prob
         }
     }
     const char *nearest = sv_nearest(name, names, count);
-    return refuse(problem, 400, name, "unknown_parameter", "There is no field '%.100s'%s%s%s.", name,
+    return refuse(problem, 400, name, "unknown_parameter", "There is no field '%.100s'%s%s%s", name,
                   nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "",
-                  nearest != NULL ? "'?" : "");
+                  nearest != NULL ? "'?" : ".");
 }
 
 static int32_t nearest_multiple(int32_t side, int32_t multiple)
