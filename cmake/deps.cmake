@@ -33,16 +33,22 @@ oz_dependency(PCRE2 libpcre2-8)
 oz_dependency(UTF8PROC libutf8proc)
 oz_dependency(PNG libpng)
 
-# Optional: quantization configs in YAML.
-set(OUNCE_YAML "AUTO" CACHE STRING "read configs in YAML with libyaml: AUTO (where it is found), ON, OFF")
-set(OZ_HAVE_YAML 0)
-if(NOT OUNCE_YAML STREQUAL "OFF")
-    pkg_check_modules(OZ_YAML QUIET yaml-0.1)
-    if(OZ_YAML_FOUND OR OUNCE_YAML STREQUAL "ON")
-        oz_dependency(YAML yaml-0.1)
-        set(OZ_HAVE_YAML 1)
+# Optional ones: OUNCE_<name> says whether to use it, OZ_HAVE_<name> what came of it.
+macro(oz_optional_dependency name module what)
+    set(OUNCE_${name} "AUTO" CACHE STRING "${what}: AUTO (where it is found), ON, OFF")
+    set(OZ_HAVE_${name} 0)
+    if(NOT OUNCE_${name} STREQUAL "OFF")
+        pkg_check_modules(OZ_${name} QUIET ${module})
+        if(OZ_${name}_FOUND OR OUNCE_${name} STREQUAL "ON")
+            oz_dependency(${name} ${module})
+            set(OZ_HAVE_${name} 1)
+        endif()
     endif()
-endif()
+endmacro()
+
+oz_optional_dependency(YAML yaml-0.1 "read configs in YAML with libyaml")
+oz_optional_dependency(JPEG libturbojpeg "write JPEG with libjpeg-turbo")
+oz_optional_dependency(WEBP libwebp "write WebP with libwebp")
 
 # Optional: the server of `ounce serve`. Its libraries are the program's alone, not the library's.
 set(OUNCE_SERVER "AUTO" CACHE STRING

@@ -179,7 +179,8 @@ struct oz_image;
  * bytes do not depend on the others in the call, nor on the number of threads.
  * On success images[0 .. count) are yours to destroy. On failure all are NULL.
  * OZ_ERR_ARG: a request is wrong (the message says which, and the nearest valid value);
- * OZ_ERR_NOMEM: says how much was needed; OZ_ERR_CANCELLED: the progress callback asked for it.
+ * OZ_ERR_NOMEM: says how much was needed; OZ_ERR_CANCELLED: the progress callback asked for it;
+ * OZ_ERR_BUSY: the engine is a service's (ounce/service.h).
  */
 OZ_API OZ_MUST_USE enum oz_status oz_image_generate(struct oz_engine *engine,
                                                     const struct oz_image_request *requests,

@@ -183,7 +183,7 @@ OZ_API void oz_encode_options_init(struct oz_encode_options *options, size_t str
 
 /*
  * Writes a picture as a file through `write`, in one or more pieces. `options` may be NULL.
- * OZ_ERR_ARG: a bad format or quality, or a side that the format does not have (JPEG 65,535, WebP
+ * OZ_ERR_ARG: a bad format or quality, or a side that the format does not have (JPEG 65,500, WebP
  * 16,383); OZ_ERR_UNSUPPORTED: this build lacks the format (says which package it was configured
  * without); OZ_ERR_IO: `write` stopped; OZ_ERR_NOMEM.
  */

@@ -5,8 +5,12 @@
 #include "api/engine.h"
 #include "base/buf.h"
 #include "base/error.h"
+#include "media/jpeg.h"
 #include "media/png.h"
+#include "media/webp.h"
 
+#define JPEG_QUALITY 90
+#define WEBP_QUALITY 85
 #define MAX_BYTES ((size_t)INT32_MAX)
 
 static const struct oz_encode_options encode_defaults = {.struct_size = sizeof encode_defaults,
@@ -29,7 +33,11 @@ static enum oz_status encode(const struct oz_image *image, const struct oz_encod
         return oz_png_encode(image->pixels, width, height, &text, metadata[0] != '\0', out, err);
     }
     case OZ_IMAGE_JPEG:
-    case OZ_IMAGE_WEBP: return OZ_FAIL(err, OZ_ERR_UNSUPPORTED, "This build writes PNG only.");
+        return oz_jpeg_encode(image->pixels, image->width, image->height,
+                              o->quality > 0 ? o->quality : JPEG_QUALITY, metadata, out, err);
+    case OZ_IMAGE_WEBP:
+        return oz_webp_encode(image->pixels, image->width, image->height,
+                              o->quality > 0 ? o->quality : WEBP_QUALITY, out, err);
     }
     return OZ_FAIL(err, OZ_ERR_ARG,
                    "Picture format %d does not exist; there are PNG (%d), JPEG (%d) and WebP (%d).",

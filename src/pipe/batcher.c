@@ -1,6 +1,7 @@
 #include "pipe/batcher.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -42,9 +43,10 @@ static enum oz_status start(struct oz_batcher *b, struct oz_error *err)
         return OZ_FAIL_NOMEM(err, "a service");
     }
     OZ_TRY(find_limit(b, err));
-    return pthread_create(&b->thread, NULL, oz_batcher_thread, b) == 0
-               ? OZ_OK
-               : OZ_FAIL(err, OZ_ERR_NOMEM, "The system starts no thread for a service.");
+    int failed = pthread_create(&b->thread, NULL, oz_batcher_thread, b);
+    return failed == 0 ? OZ_OK
+                       : OZ_FAIL(err, OZ_ERR_NOMEM, "A service's thread could not be started (%s).",
+                                 strerror(failed));
 }
 
 static void free_all(struct oz_batcher *b)

@@ -240,6 +240,52 @@ static enum oz_status draw(const struct oz_engine_options *o, int32_t steps, uin
     return status;
 }
 
+/* Two pictures of one call, served together, one with previews. */
+static enum oz_status serve(struct oz_engine *e, uint64_t *digest, struct oz_error *err)
+{
+    struct oz_service *s;
+    struct oz_image_request r[2];
+    struct oz_job_options o;
+    uint64_t ids[2];
+    oz_job_options_default(&o);
+    o.preview_every = 1;
+    for (int i = 0; i < 2; i++) {
+        oz_image_request_default(&r[i]);
+        r[i].prompt = "red apple";
+        r[i].width = r[i].height = 32 + 16 * i;
+        r[i].num_inference_steps = 2 + i;
+        r[i].true_cfg_scale = 1 + 3 * i;
+    }
+    OZ_TRY(oz_service_open(&s, e, NULL, err));
+    enum oz_status status = oz_service_submit(s, r, 2, &o, ids, err);
+    for (int i = 0; i < 2 && status == OZ_OK; i++) {
+        struct oz_image *image;
+        status = oz_service_wait(s, ids[i], -1, err);
+        if (status == OZ_OK) {
+            status = oz_service_take(s, ids[i], &image, err);
+        }
+        if (status == OZ_OK) {
+            add(digest, oz_image_pixels(image), 3 * (size_t)(r[i].width * r[i].height));
+            oz_image_destroy(&image);
+        }
+    }
+    oz_service_close(&s);
+    return status;
+}
+
+static enum oz_status run_service(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_engine *e;
+    struct oz_engine_options o;
+    oz_engine_options_default(&o);
+    o.model = scratch_path("tiny");
+    o.threads = 2;
+    OZ_TRY(oz_engine_open(&e, &o, err));
+    enum oz_status status = serve(e, digest, err);
+    oz_engine_close(&e);
+    return status;
+}
+
 bool scenarios_resume;
 
 static enum oz_status run_generate(uint64_t *digest, struct oz_error *err)
@@ -359,6 +405,7 @@ const struct scenario scenarios[] = {
     {"inspect", run_inspect, true},
     {"plan", run_plan, true},
     {"generate", run_generate, true},
+    {"service", run_service, true},
     {"lora", run_lora, true},
     {"quantize", run_quantize, true},
 };
