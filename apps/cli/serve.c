@@ -3,7 +3,7 @@
 
 #include "messages.h"
 
-#if OZ_HAVE_SERVER
+#ifdef OZ_HAVE_SERVER
 
 #include <stdlib.h>
 #include <string.h>
