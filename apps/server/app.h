@@ -94,8 +94,7 @@ struct sv_line {
 };
 void sv_line_begin(struct sv_line *line, const char *level, const char *event);
 void sv_line_put(struct sv_line *line, const char *key, const char *value);
-void sv_line_printf(struct sv_line *line, const char *key, const char *format, ...)
-    OZ_PRINTF(3, 4);
+void sv_line_printf(struct sv_line *line, const char *key, const char *format, ...) OZ_PRINTF(3, 4);
 void sv_line_end(struct sv_line *line, const struct sv_options *options); /* says and frees */
 
 /* Keys, hosts and origins (auth.c). */

@@ -96,8 +96,8 @@ static bool put_node(struct reader *r, struct sv_text *out, int index, int depth
         sv_json_close(out, ']');
     } else if (node->type == YAML_MAPPING_NODE) {
         sv_json_open(out, NULL, '{');
-        for (yaml_node_pair_t *i = node->data.mapping.pairs.start;
-             i < node->data.mapping.pairs.top; i++) {
+        for (yaml_node_pair_t *i = node->data.mapping.pairs.start; i < node->data.mapping.pairs.top;
+             i++) {
             const char *key = scalar(yaml_document_get_node(&r->document, i->key));
             if (key == NULL) {
                 return false;
@@ -150,7 +150,8 @@ static enum oz_status take_count(struct reader *r, const char *key, int index)
     size_t n = text != NULL ? strspn(text, "0123456789") : 0;
     long number = n > 0 && n < 5 && text[n] == '\0' ? strtol(text, NULL, 10) : 0;
     if (number < 1 || number > 64) {
-        return fail(r->err, OZ_ERR_ARG, "%s: %s must be a whole number from 1 to 64.", r->path, key);
+        return fail(r->err, OZ_ERR_ARG, "%s: %s must be a whole number from 1 to 64.", r->path,
+                    key);
     }
     r->deploy->max_num_seqs = (int)number;
     return OZ_OK;
@@ -216,15 +217,17 @@ static enum oz_status take(struct reader *r, const char *key, int index, bool to
     if (strcmp(key, "default_sampling_params") == 0) {
         return take_json(r, &d->default_sampling_params, key, index);
     }
-    static const char *const names[] = {"model",   "quantization",           "quantization_config",
-                                        "max_num_seqs", "devices", "default_sampling_params",
+    static const char *const names[] = {"model",        "quantization", "quantization_config",
+                                        "max_num_seqs", "devices",      "default_sampling_params",
                                         "stages"};
     const char *nearest = sv_nearest(key, names, sizeof names / sizeof *names);
-    return fail(r->err, OZ_ERR_ARG, "%s: ounce has no key '%.100s'%s%s%s It takes model, "
-                "quantization, quantization_config, max_num_seqs, devices, default_sampling_params, "
-                "and stages with one stage.",
-                r->path, key, nearest != NULL ? "; did you mean '" : "",
-                nearest != NULL ? nearest : "", nearest != NULL ? "'?" : ".");
+    return fail(
+        r->err, OZ_ERR_ARG,
+        "%s: ounce has no key '%.100s'%s%s%s It takes model, "
+        "quantization, quantization_config, max_num_seqs, devices, default_sampling_params, "
+        "and stages with one stage.",
+        r->path, key, nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "",
+        nearest != NULL ? "'?" : ".");
 }
 
 static enum oz_status take_mapping(struct reader *r, int index, bool top)
@@ -265,8 +268,7 @@ enum oz_status sv_deploy_read(struct sv_deploy *deploy, const char *path, struct
     yaml_parser_set_input_string(&parser, (const unsigned char *)text.data, text.bytes);
     enum oz_status status;
     if (!yaml_parser_load(&parser, &r.document)) {
-        status = fail(err, OZ_ERR_FORMAT, "%s, line %zu: %s.", path,
-                      parser.problem_mark.line + 1,
+        status = fail(err, OZ_ERR_FORMAT, "%s, line %zu: %s.", path, parser.problem_mark.line + 1,
                       parser.problem != NULL ? parser.problem : "this is no YAML");
     } else {
         status = yaml_document_get_root_node(&r.document) == NULL

@@ -26,10 +26,10 @@
 #include <unistd.h>
 
 enum {
-    HEAD_BYTES = 32 * 1024,       /* of a request's line and headers, and our buffers for it */
-    STREAM_BEHIND = 1024 * 1024,  /* bytes that a client may be behind in a stream */
-    SILENT_SECONDS = 60,          /* after which a connection that neither sends nor reads is closed */
-    SEND_SECONDS = 600,           /* for a client to take a reply that is no stream */
+    HEAD_BYTES = 32 * 1024,      /* of a request's line and headers, and our buffers for it */
+    STREAM_BEHIND = 1024 * 1024, /* bytes that a client may be behind in a stream */
+    SILENT_SECONDS = 60, /* after which a connection that neither sends nor reads is closed */
+    SEND_SECONDS = 600,  /* for a client to take a reply that is no stream */
     WATCH_MS = 250,
 };
 
@@ -49,7 +49,7 @@ struct sv_http {
     pthread_t watcher;
     bool watches, quiesced;
     pthread_mutex_t lock;
-    bool stopping;             /* all below under the lock */
+    bool stopping;              /* all below under the lock */
     struct sv_exchange *parked; /* or streaming */
     struct link *links;
     uint64_t numbers;
@@ -102,8 +102,8 @@ static void name_peer(char peer[48], const struct sockaddr *address)
 {
     char text[INET6_ADDRSTRLEN] = "?";
     if (address != NULL && address->sa_family == AF_INET) {
-        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr, text,
-                        sizeof text);
+        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)address)->sin_addr,
+                        text, sizeof text);
     } else if (address != NULL && address->sa_family == AF_INET6) {
         (void)inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr,
                         text, sizeof text);
@@ -456,8 +456,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         }
         http->options.begin(http->options.ctx, x);
         /* A reply before the body ends the connection, so it waits where there is no body. */
-        bool body = sv_header(x, "Content-Length") != NULL ||
-                    sv_header(x, "Transfer-Encoding") != NULL;
+        bool body =
+            sv_header(x, "Content-Length") != NULL || sv_header(x, "Transfer-Encoding") != NULL;
         return x->status != 0 && body ? queue_reply(x) : MHD_YES;
     }
     if (*bytes > 0) {
@@ -686,7 +686,7 @@ struct sv_http *sv_http_start(const struct sv_http_options *options,
     http->watches = http->epoll >= 0 && pthread_create(&http->watcher, NULL, watch, http) == 0;
     if (!http->watches || !start_daemon(http)) {
         (void)snprintf(why, room, "%s",
-                       !http->watches            ? "no thread could be started"
+                       !http->watches              ? "no thread could be started"
                        : options->tls_cert != NULL ? "is the certificate or its key no PEM?"
                                                    : "libmicrohttpd refused");
         sv_http_stop(&http);

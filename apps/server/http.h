@@ -57,7 +57,7 @@ struct sv_exchange {
     atomic_int refs;
     bool handled, awaits, streams, too_long, head_only, aborted;
     bool parked, stream_ended, finished; /* under its lock */
-    struct sv_text stream; /* not yet sent, from stream_at */
+    struct sv_text stream;               /* not yet sent, from stream_at */
     size_t stream_at;
     sv_gone_fn gone;
     void *gone_ctx;
@@ -65,8 +65,8 @@ struct sv_exchange {
 };
 
 struct sv_http_options {
-    const char *host; /* name or address to listen on */
-    int port;         /* 0: any that is free */
+    const char *host;               /* name or address to listen on */
+    int port;                       /* 0: any that is free */
     const char *tls_cert, *tls_key; /* PEM; NULL: no TLS */
     int max_connections;
     double read_seconds; /* for a connection to deliver its next request whole */

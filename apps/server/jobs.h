@@ -35,14 +35,14 @@ struct sv_picture {
 struct sv_job {
     char id[40];
     struct sv_ask ask;
-    int key;           /* whose it is: index of the API key, -1: nobody's */
-    char client[400];  /* who is served in turn */
-    char base[512];    /* of its urls: "https://host" */
+    int key;          /* whose it is: index of the API key, -1: nobody's */
+    char client[400]; /* who is served in turn */
+    char base[512];   /* of its urls: "https://host" */
     struct sv_picture pictures[SV_MOST_PICTURES];
     int n;
     time_t created;
     double began_s, ended_s;
-    bool keep;  /* for who asks later */
+    bool keep; /* for who asks later */
     bool ended, cancelled, dropped;
     bool sdapi; /* its progress is what /sdapi/v1/progress tells */
     struct sv_exchange *waiter;
@@ -106,7 +106,8 @@ void sv_job_drop(struct sv_desk *desk, struct sv_job *job);
 const struct sv_picture *sv_job_failure(const struct sv_job *job);
 
 /* A file by its id into *out; *type is set. False: none, or its time is over. */
-bool sv_desk_file(struct sv_desk *desk, const char *file_id, struct sv_text *out, const char **type);
+bool sv_desk_file(struct sv_desk *desk, const char *file_id, struct sv_text *out,
+                  const char **type);
 
 /* Cancels what still waits for its turn (all: also what runs). Returns how many jobs have not ended. */
 int sv_desk_cancel_all(struct sv_desk *desk, bool all);

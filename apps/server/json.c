@@ -77,8 +77,8 @@ enum sv_json_type sv_json_type(const struct sv_json *value)
 
 const char *sv_json_type_name(enum sv_json_type type)
 {
-    static const char *const names[] = {
-        "null", "true or false", "a whole number", "a number", "a string", "an array", "an object"};
+    static const char *const names[] = {"null",     "true or false", "a whole number", "a number",
+                                        "a string", "an array",      "an object"};
     return names[type];
 }
 

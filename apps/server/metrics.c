@@ -6,8 +6,8 @@
 
 #include "app.h"
 
-static const int statuses[] = {200, 202, 204, 304, 400, 401, 403, 404, 405, 409, 413,
-                               415, 429, 499, 500, 503, 504, 507, 0};
+static const int statuses[] = {200, 202, 204, 304, 400, 401, 403, 404, 405, 409,
+                               413, 415, 429, 499, 500, 503, 504, 507, 0};
 enum { STATUSES = sizeof statuses / sizeof *statuses }; /* 0 stands for the rest */
 _Static_assert(sizeof statuses / sizeof *statuses <= (size_t)SV_STATUSES, "too few counters");
 
@@ -34,19 +34,21 @@ static void value(struct sv_text *out, const char *name, const char *type, const
 
 static void put_requests(const struct sv_app *app, struct sv_text *out)
 {
-    head(out, "ounce_requests_total", "counter", "Requests by route, method and status; status 0: others.");
+    head(out, "ounce_requests_total", "counter",
+         "Requests by route, method and status; status 0: others.");
     for (size_t i = 0; i < SV_ROUTES_MOST; i++) {
         bool known = i < sv_route_count;
         for (size_t j = 0; j < STATUSES; j++) {
             if (app->counters[i].by_status[j] > 0) {
-                sv_text_printf(out,
-                               "ounce_requests_total{route=\"%s\",method=\"%s\",status=\"%d\"} %lld\n",
-                               known ? sv_routes[i].path : "", known ? sv_routes[i].method : "",
-                               statuses[j], (long long)app->counters[i].by_status[j]);
+                sv_text_printf(
+                    out, "ounce_requests_total{route=\"%s\",method=\"%s\",status=\"%d\"} %lld\n",
+                    known ? sv_routes[i].path : "", known ? sv_routes[i].method : "", statuses[j],
+                    (long long)app->counters[i].by_status[j]);
             }
         }
     }
-    head(out, "ounce_request_seconds_total", "counter", "Time from a request's head to the end of its reply.");
+    head(out, "ounce_request_seconds_total", "counter",
+         "Time from a request's head to the end of its reply.");
     for (size_t i = 0; i < sv_route_count; i++) {
         if (app->counters[i].seconds > 0) {
             sv_text_printf(out, "ounce_request_seconds_total{route=\"%s\",method=\"%s\"} %.6f\n",
@@ -81,7 +83,8 @@ static void put_steps(const struct oz_service_stats *s, struct sv_text *out)
 
 static void put_service(const struct oz_service_stats *s, struct sv_text *out)
 {
-    head(out, "ounce_pictures_total", "counter", "Pictures by how they ended; refused: not let in.");
+    head(out, "ounce_pictures_total", "counter",
+         "Pictures by how they ended; refused: not let in.");
     sv_text_printf(out,
                    "ounce_pictures_total{outcome=\"done\"} %lld\n"
                    "ounce_pictures_total{outcome=\"failed\"} %lld\n"
@@ -94,7 +97,8 @@ static void put_service(const struct oz_service_stats *s, struct sv_text *out)
     value(out, "ounce_queue_pictures", "gauge", "Pictures that wait.", s->queued);
     value(out, "ounce_queue_limit", "gauge", "Pictures that may wait.", s->max_queue);
     value(out, "ounce_running_pictures", "gauge", "Pictures that are being drawn.", s->running);
-    value(out, "ounce_batch_limit", "gauge", "Pictures that may be drawn together.", s->max_num_seqs);
+    value(out, "ounce_batch_limit", "gauge", "Pictures that may be drawn together.",
+          s->max_num_seqs);
     value(out, "ounce_steps_total", "counter", "Steps of the batch.", (double)s->steps);
     value(out, "ounce_step_pictures_total", "counter", "Pictures in those steps, summed.",
           (double)s->step_pictures);
@@ -104,13 +108,14 @@ static void put_service(const struct oz_service_stats *s, struct sv_text *out)
     put_steps(s, out);
     head(out, "ounce_memory_bytes", "gauge",
          "Memory for running: held now, the most that was, and the limit (0: unknown).");
-    sv_text_printf(out,
-                   "ounce_memory_bytes{kind=\"step\"} %lld\nounce_memory_bytes{kind=\"plan\"} %lld\n"
-                   "ounce_memory_bytes{kind=\"sequence\"} %lld\n"
-                   "ounce_memory_bytes{kind=\"peak\"} %lld\n"
-                   "ounce_memory_bytes{kind=\"limit\"} %lld\n",
-                   (long long)s->step_bytes, (long long)s->plan_bytes, (long long)s->sequence_bytes,
-                   (long long)s->peak_bytes, (long long)s->limit_bytes);
+    sv_text_printf(
+        out,
+        "ounce_memory_bytes{kind=\"step\"} %lld\nounce_memory_bytes{kind=\"plan\"} %lld\n"
+        "ounce_memory_bytes{kind=\"sequence\"} %lld\n"
+        "ounce_memory_bytes{kind=\"peak\"} %lld\n"
+        "ounce_memory_bytes{kind=\"limit\"} %lld\n",
+        (long long)s->step_bytes, (long long)s->plan_bytes, (long long)s->sequence_bytes,
+        (long long)s->peak_bytes, (long long)s->limit_bytes);
 }
 
 /* Of the process; 0: unknown. */

@@ -9,8 +9,9 @@ static const char *const parts[] = {"id", "index"};
 
 static const char *schema_name(unsigned api)
 {
-    return api == SV_API_IMAGES ? "ImagesRequest" : api == SV_API_JOBS ? "JobRequest"
-                                                                       : "Txt2ImgRequest";
+    return api == SV_API_IMAGES ? "ImagesRequest"
+           : api == SV_API_JOBS ? "JobRequest"
+                                : "Txt2ImgRequest";
 }
 
 /* "/v1/jobs/{}" with names for its parts. */
@@ -48,7 +49,10 @@ static void put_parameters(struct sv_text *out, const char *pattern)
 
 static void put_operation(struct sv_text *out, const struct sv_route *route, bool keys)
 {
-    sv_json_open(out, route->method[0] == 'G' ? "get" : route->method[0] == 'P' ? "post" : "delete",
+    sv_json_open(out,
+                 route->method[0] == 'G'   ? "get"
+                 : route->method[0] == 'P' ? "post"
+                                           : "delete",
                  '{');
     sv_json_put_string(out, "summary", route->summary);
     put_parameters(out, route->path);
@@ -102,7 +106,8 @@ void sv_openapi_make(struct sv_text *out, bool keys)
     sv_json_close(out, '}');
     sv_json_open(out, "components", '{');
     if (keys) {
-        sv_json_put_raw(out, "securitySchemes", "{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"}}");
+        sv_json_put_raw(out, "securitySchemes",
+                        "{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"}}");
     }
     sv_json_open(out, "schemas", '{');
     for (unsigned api = SV_API_IMAGES; api <= SV_API_SDAPI; api *= 2) {

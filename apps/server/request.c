@@ -62,8 +62,8 @@ __attribute__((format(printf, 5, 6))) static bool refuse(struct sv_problem *prob
 static bool fail_type(struct sv_problem *problem, const struct field *field, const char *wanted,
                       const struct sv_json *value)
 {
-    return refuse(problem, 400, field->name, "invalid_type", "'%s' must be %s, not %s.", field->name,
-                  wanted, sv_json_type_name(sv_json_type(value)));
+    return refuse(problem, 400, field->name, "invalid_type", "'%s' must be %s, not %s.",
+                  field->name, wanted, sv_json_type_name(sv_json_type(value)));
 }
 
 /* ---- values ---- */
@@ -289,8 +289,8 @@ static bool check_size(struct sv_ask *ask, unsigned api, const struct sv_limits 
     }
     if ((int64_t)width * height > limits->max_pixels) {
         return refuse(problem, 400, param, "invalid_value",
-                      "%dx%d are %lld pixels; this server draws at most %lld (--max-pixels).", width,
-                      height, (long long)width * height, (long long)limits->max_pixels);
+                      "%dx%d are %lld pixels; this server draws at most %lld (--max-pixels).",
+                      width, height, (long long)width * height, (long long)limits->max_pixels);
     }
     return true;
 }
@@ -367,8 +367,7 @@ bool sv_ask_read(struct sv_ask *ask, unsigned api, const struct sv_json *object,
     const struct sv_json *value;
     for (size_t i = 0; sv_json_member(object, i, &name, &value); i++) {
         size_t j = 0;
-        while (j < FIELDS &&
-               ((fields[j].apis & api) == 0 || strcmp(fields[j].name, name) != 0)) {
+        while (j < FIELDS && ((fields[j].apis & api) == 0 || strcmp(fields[j].name, name) != 0)) {
             j++;
         }
         if (j == FIELDS) {
@@ -418,8 +417,8 @@ static void put_choices(struct sv_text *out, const char *choices)
 
 static void put_field(struct sv_text *out, const struct field *f)
 {
-    static const char *const types[] = {"string", "string", "integer", "number", "boolean",
-                                        "string", "string", "integer"};
+    static const char *const types[] = {"string",  "string", "integer", "number",
+                                        "boolean", "string", "string",  "integer"};
     sv_json_open(out, f->name, '{');
     if (f->kind == NEUTRAL) {
         char *about = sv_format("Without effect; only its neutral value is taken. %s", f->about);

@@ -47,8 +47,8 @@ struct sv_problem {
 struct sv_limits {
     int64_t max_pixels;
     int32_t size_multiple;
-    int32_t width, height;        /* the model's */
-    const char *const *models;    /* names that it goes by */
+    int32_t width, height;     /* the model's */
+    const char *const *models; /* names that it goes by */
     size_t model_count;
     const struct sv_ask *initial; /* default_sampling_params; NULL: none */
 };

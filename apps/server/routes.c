@@ -42,7 +42,8 @@ const struct sv_route sv_routes[] = {
     {"GET", "/sdapi/v1/samplers", sv_sdapi_samplers, SV_MODEL, 0, "The sampler."},
     {"GET", "/sdapi/v1/options", sv_sdapi_options, SV_MODEL, 0, "The model's name, as an option."},
     {"GET", "/health", sv_health, SV_OPEN, 0, "200: the process is alive."},
-    {"GET", "/ready", sv_ready, SV_OPEN, 0, "200: the model can be used; 503: not yet, or no more."},
+    {"GET", "/ready", sv_ready, SV_OPEN, 0,
+     "200: the model can be used; 503: not yet, or no more."},
     {"GET", "/metrics", sv_metrics, 0, 0, "Figures for Prometheus."},
     {"GET", "/openapi.json", sv_openapi, SV_OPEN, 0, "This description."},
     {"GET", "/", sv_page, SV_OPEN, 0, "The web page."},
@@ -50,7 +51,8 @@ const struct sv_route sv_routes[] = {
     {"GET", "/docs", sv_page, SV_OPEN, 0, "A page for /openapi.json."},
 };
 const size_t sv_route_count = sizeof sv_routes / sizeof *sv_routes;
-_Static_assert(sizeof sv_routes / sizeof *sv_routes < SV_ROUTES_MOST, "the last counter is for no route");
+_Static_assert(sizeof sv_routes / sizeof *sv_routes < SV_ROUTES_MOST,
+               "the last counter is for no route");
 
 /* ---- replies ---- */
 
@@ -262,7 +264,8 @@ void sv_handle(void *ctx, struct sv_exchange *x)
     const struct sv_route *route = x->route;
     struct sv_match match = {0};
     if (x->too_long) {
-        sv_fail(x, 413, NULL, "request_too_large", "A request has at most %d bytes.", SV_BODY_BYTES);
+        sv_fail(x, 413, NULL, "request_too_large", "A request has at most %d bytes.",
+                SV_BODY_BYTES);
     } else if (x->body.failed) {
         sv_fail(x, 503, NULL, "out_of_memory", "Out of memory.");
     } else if (matches(route->path, x->path, &match) && check_stage(app, x, route)) {

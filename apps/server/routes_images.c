@@ -52,7 +52,8 @@ bool sv_submit(struct sv_app *app, struct sv_exchange *x, unsigned api, bool kee
         sv_reply_header(x, "X-Ounce-Ignored", ask.ignored.data);
     }
     char *prompt = app->options->log_prompts ? sv_copy(ask.prompt) : NULL;
-    struct sv_order order = {.key = x->key, .client = client, .base = base, .keep = keep, .finish = finish};
+    struct sv_order order = {
+        .key = x->key, .client = client, .base = base, .keep = keep, .finish = finish};
     order.sdapi = api == SV_API_SDAPI;
     bool ok = sv_desk_submit(app->desk, x, &ask, &order, id, &problem, &retry_s);
     if (ok) {
@@ -79,7 +80,8 @@ bool sv_base_url(const struct sv_app *app, const struct sv_exchange *x, char url
         return true;
     }
     if (host == NULL || host[0] == '\0' || strlen(host) > 255 ||
-        host[strspn(host, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]-_")] !=
+        host[strspn(host,
+                    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]-_")] !=
             '\0') {
         return false;
     }
@@ -111,7 +113,8 @@ static void put_image(struct sv_text *out, const struct sv_job *job, int i, cons
     const struct sv_picture *p = &job->pictures[i];
     sv_json_open(out, NULL, '{');
     if (job->ask.answer == SV_ANSWER_URL) {
-        char *url = sv_format("%s/v1/files/%s.%s", base, p->file_id, sv_format_name(job->ask.format));
+        char *url =
+            sv_format("%s/v1/files/%s.%s", base, p->file_id, sv_format_name(job->ask.format));
         sv_json_put_string(out, "url", url);
         sv_json_put_string(out, "b64_json", NULL);
         free(url);

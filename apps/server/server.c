@@ -58,9 +58,9 @@ static int stop_loading(void *ctx, const struct oz_progress *now)
     sigset_t pending;
     (void)ctx;
     (void)now;
-    return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1 ||
-                                         sigismember(&pending, SIGTERM) == 1 ||
-                                         sigismember(&pending, SIGHUP) == 1);
+    return sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
+            sigismember(&pending, SIGHUP) == 1);
 }
 
 /* ---- before anything is opened ---- */
@@ -74,11 +74,12 @@ static enum oz_status check_address(const struct sv_app *app, struct sv_address 
         return fail(err, OZ_ERR_ARG, "--host %s is no address to listen on: %s.", o->host, why);
     }
     if (!address->loopback && app->keys.count == 0 && !o->allow_no_key) {
-        return fail(err, OZ_ERR_ARG,
-                    "--host %s can be reached from other machines, and there is no API key. Give one "
-                    "(--api-key-file FILE), or --allow-no-key if something before this server checks "
-                    "who asks.",
-                    o->host);
+        return fail(
+            err, OZ_ERR_ARG,
+            "--host %s can be reached from other machines, and there is no API key. Give one "
+            "(--api-key-file FILE), or --allow-no-key if something before this server checks "
+            "who asks.",
+            o->host);
     }
     if ((o->tls_cert != NULL) != (o->tls_key != NULL)) {
         return fail(err, OZ_ERR_ARG, "--tls-cert and --tls-key come together.");
@@ -163,7 +164,8 @@ static enum oz_status listen_up(struct sv_app *app, const struct sv_address *add
         };
         app->http = sv_http_start(&http, address, why, sizeof why);
         if (app->http == NULL) {
-            status = fail(err, OZ_ERR_IO, "Cannot listen on %s, port %d: %s.", o->host, o->port, why);
+            status =
+                fail(err, OZ_ERR_IO, "Cannot listen on %s, port %d: %s.", o->host, o->port, why);
         }
     }
     if (key.data != NULL) {

@@ -11,8 +11,8 @@
 struct sv_options {
     const struct oz_engine_options *engine; /* its progress is the server's own */
 
-    const char *host; /* name or address to listen on */
-    int port;         /* 0: any that is free */
+    const char *host;               /* name or address to listen on */
+    int port;                       /* 0: any that is free */
     const char *tls_cert, *tls_key; /* PEM files; NULL: plain HTTP */
     const char *public_url;         /* what clients reach it by; NULL: what they say in Host */
     const char *const *cors_origins;
@@ -28,7 +28,8 @@ struct sv_options {
 
     int max_num_seqs, max_queue, max_connections;
     int64_t max_pixels;
-    double request_timeout, result_ttl, read_timeout, shutdown_timeout; /* seconds; request 0: none */
+    double request_timeout, result_ttl, read_timeout,
+        shutdown_timeout;                /* seconds; request 0: none */
     const char *default_sampling_params; /* a JSON object; NULL: the model's */
 
     bool log_prompts, quiet;

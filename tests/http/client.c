@@ -281,11 +281,11 @@ struct reply call(const char *method, const char *path, const char *headers, con
     }
     char head[8192];
     size_t bytes = body != NULL ? strlen(body) : 0;
-    int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: localhost:%d\r\nConnection: close\r\n%s",
-                     method, path, port, headers != NULL ? headers : "");
+    int n = snprintf(head, sizeof head,
+                     "%s %s HTTP/1.1\r\nHost: localhost:%d\r\nConnection: close\r\n%s", method,
+                     path, port, headers != NULL ? headers : "");
     if (body != NULL) {
-        n += snprintf(head + n, sizeof head - (size_t)n,
-                      "%sContent-Length: %zu\r\n",
+        n += snprintf(head + n, sizeof head - (size_t)n, "%sContent-Length: %zu\r\n",
                       headers != NULL && strstr(headers, "Content-Type") != NULL
                           ? ""
                           : "Content-Type: application/json\r\n",
@@ -308,8 +308,8 @@ void call_says(const char *method, const char *path, const char *body, int statu
 {
     struct reply r = call(method, path, NULL, body);
     if (r.status != status) {
-        fail_msg("%s %s %s: status %d, not %d: %s", method, path, body != NULL ? body : "", r.status,
-                 status, r.body != NULL ? r.body : "");
+        fail_msg("%s %s %s: status %d, not %d: %s", method, path, body != NULL ? body : "",
+                 r.status, status, r.body != NULL ? r.body : "");
     }
     va_list args;
     va_start(args, status);

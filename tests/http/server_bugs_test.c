@@ -15,8 +15,9 @@ static struct server server;
 
 static int start(void **state)
 {
-    static const char *const arguments[] = {"--max-queue", "8", "--max-num-seqs", "2", "--max-pixels",
-                                            "65536", "--result-ttl", "1", NULL};
+    static const char *const arguments[] = {
+        "--max-queue", "8", "--max-num-seqs", "2", "--max-pixels", "65536", "--result-ttl",
+        "1",           NULL};
     (void)scratch_open(state);
     server_start(&server, true, arguments);
     return 0;
@@ -103,12 +104,14 @@ static void b46_parameters_are_checked(void **state)
         char body[256], param[64];
         (void)snprintf(body, sizeof body, "{%s}", b46[i].fields);
         (void)snprintf(param, sizeof param, "\"param\":%s%s%s", b46[i].param != NULL ? "\"" : "",
-                       b46[i].param != NULL ? b46[i].param : "null", b46[i].param != NULL ? "\"" : "");
+                       b46[i].param != NULL ? b46[i].param : "null",
+                       b46[i].param != NULL ? "\"" : "");
         call_says("POST", GENERATIONS, body, b46[i].status, param, "\"code\":\"", NULL);
     }
     call_says("POST", GENERATIONS, "{\"prompt\":\"x\",\"size\":\"70x50\"}", 400,
               "the nearest to 70x50 is 64x48", NULL);
-    call_status("POST", GENERATIONS, "{\"prompt\":\"x\"," FEW ",\"true_cfg_scale\":0,\"seed\":0}", 200);
+    call_status("POST", GENERATIONS, "{\"prompt\":\"x\"," FEW ",\"true_cfg_scale\":0,\"seed\":0}",
+                200);
 }
 
 /* B49: every form of response_format works; url is one of ours, unguessable, and expires. */
@@ -117,8 +120,8 @@ static void b49_response_formats(void **state)
     call_says("POST", GENERATIONS, "{\"prompt\":\"x\"," FEW "}", 200, "\"b64_json\":\"", NULL);
     call_says("POST", GENERATIONS, "{\"prompt\":\"x\"," FEW ",\"response_format\":null}", 200,
               "\"b64_json\":\"", NULL);
-    call_says("POST", GENERATIONS, "{\"prompt\":\"x\"," FEW ",\"response_format\":\"b64_json\"}", 200,
-              "\"b64_json\":\"", NULL);
+    call_says("POST", GENERATIONS, "{\"prompt\":\"x\"," FEW ",\"response_format\":\"b64_json\"}",
+              200, "\"b64_json\":\"", NULL);
     struct reply r = call("POST", GENERATIONS, NULL,
                           "{\"prompt\":\"x\"," FEW ",\"response_format\":\"url\",\"seed\":5}");
     assert_int_equal(r.status, 200);
@@ -169,7 +172,8 @@ static void b50_client_gone(void **state)
     char request[512];
     const char *body = "{\"prompt\":\"owl\",\"size\":\"256x256\",\"num_inference_steps\":200}";
     (void)snprintf(request, sizeof request,
-                   "POST " GENERATIONS " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                   "POST " GENERATIONS
+                   " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                    "Content-Length: %zu\r\n\r\n%s",
                    strlen(body), body);
     int fd = client_open();
@@ -223,7 +227,8 @@ static void b51_cancel_is_of_one_job(void **state)
 static void *one_of_many(void *arg)
 {
     int *status = arg;
-    struct reply r = call("POST", GENERATIONS, NULL, "{\"prompt\":\"x\",\"size\":\"32x32\",\"num_inference_steps\":4}");
+    struct reply r = call("POST", GENERATIONS, NULL,
+                          "{\"prompt\":\"x\",\"size\":\"32x32\",\"num_inference_steps\":4}");
     *status = r.status;
     if (r.status == 429 && reply_header(&r, "Retry-After") == NULL) {
         *status = -1;
@@ -280,8 +285,9 @@ static void b54_progress_has_a_name(void **state)
     long long last[3] = {0};
     for (int i = 0; i < 3; i++) {
         char fields[128];
-        (void)snprintf(fields, sizeof fields, "\"size\":\"64x64\",\"num_inference_steps\":%d,\"user\":\"%s\"",
-                       20 + i, tags[i]);
+        (void)snprintf(fields, sizeof fields,
+                       "\"size\":\"64x64\",\"num_inference_steps\":%d,\"user\":\"%s\"", 20 + i,
+                       tags[i]);
         submit(fields, paths[i]);
     }
     int done = 0;
@@ -345,10 +351,14 @@ static void b55_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(b46_parameters_are_checked), cmocka_unit_test(b49_response_formats),
-        cmocka_unit_test(b50_client_gone),            cmocka_unit_test(b51_cancel_is_of_one_job),
-        cmocka_unit_test(b52_overload),               cmocka_unit_test(b53_alive_is_not_ready),
-        cmocka_unit_test(b54_progress_has_a_name),    cmocka_unit_test(b55_keys),
+        cmocka_unit_test(b46_parameters_are_checked),
+        cmocka_unit_test(b49_response_formats),
+        cmocka_unit_test(b50_client_gone),
+        cmocka_unit_test(b51_cancel_is_of_one_job),
+        cmocka_unit_test(b52_overload),
+        cmocka_unit_test(b53_alive_is_not_ready),
+        cmocka_unit_test(b54_progress_has_a_name),
+        cmocka_unit_test(b55_keys),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -17,8 +17,8 @@ static struct server server;
 
 static int start(void **state)
 {
-    static const char *const arguments[] = {"--max-num-seqs", "2", "--max-queue", "4", "--result-ttl",
-                                            "1.5", NULL};
+    static const char *const arguments[] = {"--max-num-seqs", "2",   "--max-queue", "4",
+                                            "--result-ttl",   "1.5", NULL};
     (void)scratch_open(state);
     server_start(&server, true, arguments);
     return 0;
@@ -91,7 +91,8 @@ static long long metric(const char *name)
 
 static void idle(void)
 {
-    for (double until = seconds() + 60; metric("ounce_running_pictures") + metric("ounce_queue_pictures") > 0;) {
+    for (double until = seconds() + 60;
+         metric("ounce_running_pictures") + metric("ounce_queue_pictures") > 0;) {
         assert_true(seconds() < until);
         sleep_ms(10);
     }
@@ -114,8 +115,8 @@ static void life(void **state)
     reply_free(&whole);
     r = job_get(id, "/pictures/1");
     assert_int_equal(r.status, 200);
-    struct reply alone = call("POST", GENERATIONS, NULL,
-                              "{" SMALL ",\"seed\":4,\"response_format\":\"file\"}");
+    struct reply alone =
+        call("POST", GENERATIONS, NULL, "{" SMALL ",\"seed\":4,\"response_format\":\"file\"}");
     assert_int_equal(alone.status, 200);
     assert_int_equal(r.bytes, alone.bytes);
     assert_memory_equal(r.body, alone.body, r.bytes); /* picture i is that of seed + i */
@@ -146,9 +147,11 @@ static void results_expire(void **state)
 static void event_stream(void **state)
 {
     char id[64], request[256], *all;
-    submit("{\"prompt\":\"owl\",\"size\":\"64x64\",\"num_inference_steps\":24,\"preview_every\":4}", id);
+    submit("{\"prompt\":\"owl\",\"size\":\"64x64\",\"num_inference_steps\":24,\"preview_every\":4}",
+           id);
     int fd = client_open();
-    (void)snprintf(request, sizeof request, "GET /v1/jobs/%s/events HTTP/1.1\r\nHost: localhost\r\n\r\n", id);
+    (void)snprintf(request, sizeof request,
+                   "GET /v1/jobs/%s/events HTTP/1.1\r\nHost: localhost\r\n\r\n", id);
     client_text(fd, request);
     assert_true(client_wait(fd, "\r\n0\r\n\r\n", &all));
     (void)close(fd);
@@ -160,7 +163,8 @@ static void event_stream(void **state)
     assert_non_null(strstr(end, "\"status\":\"done\""));
     /* Steps only go up. */
     long long last = 0;
-    for (const char *at = strstr(all, "event: progress"); at != NULL; at = strstr(at + 1, "event: progress")) {
+    for (const char *at = strstr(all, "event: progress"); at != NULL;
+         at = strstr(at + 1, "event: progress")) {
         long long step = json_number(at, "step");
         assert_true(step >= last && step <= 24);
         last = step;
@@ -243,7 +247,8 @@ static void leave_after(int ms)
     const char *body = "{" LONG "}";
     int fd = client_open();
     (void)snprintf(request, sizeof request,
-                   "POST " GENERATIONS " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                   "POST " GENERATIONS
+                   " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                    "Content-Length: %zu\r\n\r\n%s",
                    strlen(body), body);
     client_text(fd, request);
@@ -265,7 +270,8 @@ static void clients_leave(void **state)
     char id[64], request[256];
     submit("{\"prompt\":\"owl\",\"size\":\"64x64\",\"num_inference_steps\":40}", id);
     int fd = client_open();
-    (void)snprintf(request, sizeof request, "GET /v1/jobs/%s/events HTTP/1.1\r\nHost: localhost\r\n\r\n", id);
+    (void)snprintf(request, sizeof request,
+                   "GET /v1/jobs/%s/events HTTP/1.1\r\nHost: localhost\r\n\r\n", id);
     client_text(fd, request);
     assert_true(client_wait(fd, "event: progress", NULL));
     (void)close(fd);
@@ -280,10 +286,11 @@ static void interrupt_is_ones_own(void **state)
     int fd = client_open();
     char request[512];
     const char *body = "{\"prompt\":\"owl\",\"steps\":200}";
-    (void)snprintf(request, sizeof request,
-                   "POST /sdapi/v1/txt2img HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                   "Content-Length: %zu\r\n\r\n%s",
-                   strlen(body), body);
+    (void)snprintf(
+        request, sizeof request,
+        "POST /sdapi/v1/txt2img HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Content-Length: %zu\r\n\r\n%s",
+        strlen(body), body);
     client_text(fd, request);
     long long total = 0;
     for (double until = seconds() + 60; total == 0 && seconds() < until; sleep_ms(10)) {
@@ -317,9 +324,10 @@ static void *ask_often(void *arg)
     struct client *c = arg;
     for (int i = 0; i < 4; i++) {
         char body[256];
-        (void)snprintf(body, sizeof body,
-                       "{\"prompt\":\"red apple\",\"size\":\"%dx%d\",\"num_inference_steps\":%d,\"seed\":%d}",
-                       32 + 16 * (c->index % 3), 32 + 16 * (i % 2), 1 + i, c->index);
+        (void)snprintf(
+            body, sizeof body,
+            "{\"prompt\":\"red apple\",\"size\":\"%dx%d\",\"num_inference_steps\":%d,\"seed\":%d}",
+            32 + 16 * (c->index % 3), 32 + 16 * (i % 2), 1 + i, c->index);
         struct reply r = call("POST", GENERATIONS, NULL, body);
         c->results += r.status == 200;
         c->refused += r.status == 429;
@@ -352,7 +360,8 @@ static void many_at_a_time(void **state)
 
 static void sigterm_under_load(void **state)
 {
-    static const char *const arguments[] = {"--max-num-seqs", "1", "--shutdown-timeout", "0.2", NULL};
+    static const char *const arguments[] = {"--max-num-seqs", "1", "--shutdown-timeout", "0.2",
+                                            NULL};
     struct server other;
     server_start(&other, true, arguments);
     char id[64], request[256], *all;
@@ -360,12 +369,14 @@ static void sigterm_under_load(void **state)
     job_becomes(id, "running");
     submit("{" LONG "}", id);
     int listener = client_open(), waiter = client_open();
-    (void)snprintf(request, sizeof request, "GET /v1/jobs/%s/events HTTP/1.1\r\nHost: localhost\r\n\r\n", id);
+    (void)snprintf(request, sizeof request,
+                   "GET /v1/jobs/%s/events HTTP/1.1\r\nHost: localhost\r\n\r\n", id);
     client_text(listener, request);
     assert_true(client_wait(listener, "queued", NULL));
     const char *body = "{" LONG "}";
     (void)snprintf(request, sizeof request,
-                   "POST " GENERATIONS " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                   "POST " GENERATIONS
+                   " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                    "Content-Length: %zu\r\n\r\n",
                    strlen(body));
     client_text(waiter, request);
@@ -387,10 +398,14 @@ static void sigterm_under_load(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(life),           cmocka_unit_test(results_expire),
-        cmocka_unit_test(event_stream),   cmocka_unit_test(preview_file),
-        cmocka_unit_test(queue_and_cancel), cmocka_unit_test(clients_leave),
-        cmocka_unit_test(interrupt_is_ones_own), cmocka_unit_test(many_at_a_time),
+        cmocka_unit_test(life),
+        cmocka_unit_test(results_expire),
+        cmocka_unit_test(event_stream),
+        cmocka_unit_test(preview_file),
+        cmocka_unit_test(queue_and_cancel),
+        cmocka_unit_test(clients_leave),
+        cmocka_unit_test(interrupt_is_ones_own),
+        cmocka_unit_test(many_at_a_time),
         cmocka_unit_test(sigterm_under_load),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -19,8 +19,12 @@ static int start(void **state)
     static const char *const plain[] = {"--read-timeout", "1", "--max-pixels", "4096", NULL};
     (void)scratch_open(state);
     scratch_text("keys", "# keys\nkey-of-the-file-1234\r\n\nkey-of-the-file-5678\n");
-    const char *const with_keys[] = {"--api-key",     "key-of-the-line-4711", "--api-key-file",
-                                     scratch_path("keys"), "--cors-origin",    "https://app.example.org",
+    const char *const with_keys[] = {"--api-key",
+                                     "key-of-the-line-4711",
+                                     "--api-key-file",
+                                     scratch_path("keys"),
+                                     "--cors-origin",
+                                     "https://app.example.org",
                                      NULL};
     server_start(&open_one, true, plain);
     server_start(&keyed, true, with_keys);
@@ -105,8 +109,10 @@ static void origins(void **state)
     assert_string_equal(reply_header(&r, "Access-Control-Allow-Origin"), "https://app.example.org");
     assert_non_null(strstr(reply_header(&r, "Access-Control-Allow-Headers"), "authorization"));
     reply_free(&r);
-    assert_int_equal(status_of("POST", GENERATIONS, KEY "Origin: https://app.example.org\r\n", SMALL), 200);
-    assert_int_equal(status_of("POST", GENERATIONS, KEY "Origin: https://evil.example\r\n", SMALL), 403);
+    assert_int_equal(
+        status_of("POST", GENERATIONS, KEY "Origin: https://app.example.org\r\n", SMALL), 200);
+    assert_int_equal(status_of("POST", GENERATIONS, KEY "Origin: https://evil.example\r\n", SMALL),
+                     403);
     server_use(&open_one);
     r = call("OPTIONS", GENERATIONS, "Origin: https://app.example.org\r\n", NULL);
     assert_null(reply_header(&r, "Access-Control-Allow-Origin"));
@@ -117,7 +123,9 @@ static void origins(void **state)
     assert_int_equal(status_of("POST", GENERATIONS, own, SMALL), 200);
     /* What a form of another page can send, needs no preflight and is therefore refused. */
     assert_int_equal(status_of("POST", GENERATIONS, "Content-Type: text/plain\r\n", SMALL), 415);
-    assert_int_equal(status_of("POST", GENERATIONS, "Content-Type: application/json; charset=utf-8\r\n", SMALL), 200);
+    assert_int_equal(
+        status_of("POST", GENERATIONS, "Content-Type: application/json; charset=utf-8\r\n", SMALL),
+        200);
 }
 
 /* Sends it as it is; the status, 0: closed without a reply. */
@@ -135,10 +143,14 @@ static int raw(const char *text)
 static void hosts(void **state)
 {
     server_use(&open_one);
-    assert_int_equal(raw("GET /health HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nConnection: close\r\n\r\n"), 200);
+    assert_int_equal(
+        raw("GET /health HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nConnection: close\r\n\r\n"), 200);
     assert_int_equal(raw("GET /health HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n"), 200);
-    assert_int_equal(raw("GET /health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"), 403);
-    assert_int_equal(raw("GET /health HTTP/1.1\r\nHost: localhost.evil.example\r\nConnection: close\r\n\r\n"), 403);
+    assert_int_equal(raw("GET /health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"),
+                     403);
+    assert_int_equal(
+        raw("GET /health HTTP/1.1\r\nHost: localhost.evil.example\r\nConnection: close\r\n\r\n"),
+        403);
     assert_int_equal(raw("GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"), 400);
 }
 
@@ -167,16 +179,21 @@ static void sizes(void **state)
 static void content_lengths(void **state)
 {
     server_use(&open_one);
-#define POST_HEAD "POST " GENERATIONS " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+#define POST_HEAD \
+    "POST " GENERATIONS " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     assert_int_equal(raw(POST_HEAD "Content-Length: 99999999999\r\n\r\n{}"), 413);
-    static const char *const bad[] = {"-1", "abc", "1e3", "99999999999999999999999999", "0x10", "1,2"};
+    static const char *const bad[] = {"-1",   "abc", "1e3", "99999999999999999999999999",
+                                      "0x10", "1,2"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[512];
         (void)snprintf(text, sizeof text, POST_HEAD "Content-Length: %s\r\n\r\n{}", bad[i]);
         int status = raw(text);
         assert_true(status == 0 || (status >= 400 && status < 500));
     }
-    assert_int_equal(raw(POST_HEAD "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"), 400);
+    assert_int_equal(
+        raw(POST_HEAD
+            "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
+        400);
     works();
 }
 
@@ -184,13 +201,18 @@ static void chunks(void **state)
 {
     server_use(&open_one);
     char text[512];
-    (void)snprintf(text, sizeof text, POST_HEAD "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\n%.5s\r\n%zx\r\n%s\r\n0\r\n\r\n",
+    (void)snprintf(text, sizeof text,
+                   POST_HEAD "Transfer-Encoding: chunked\r\nConnection: "
+                             "close\r\n\r\n5\r\n%.5s\r\n%zx\r\n%s\r\n0\r\n\r\n",
                    SMALL, strlen(SMALL) - 5, SMALL + 5);
     assert_int_equal(raw(text), 200);
-    static const char *const bad[] = {"zz\r\n{}\r\n0\r\n\r\n", "-1\r\n{}\r\n0\r\n\r\n", "ffffffffffffffffff\r\n{}\r\n",
-                                      "\r\n\r\n\r\n", "2\r\n{}garbage\r\n0\r\n\r\n"};
+    static const char *const bad[] = {"zz\r\n{}\r\n0\r\n\r\n", "-1\r\n{}\r\n0\r\n\r\n",
+                                      "ffffffffffffffffff\r\n{}\r\n", "\r\n\r\n\r\n",
+                                      "2\r\n{}garbage\r\n0\r\n\r\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        (void)snprintf(text, sizeof text, POST_HEAD "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n%s", bad[i]);
+        (void)snprintf(text, sizeof text,
+                       POST_HEAD "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n%s",
+                       bad[i]);
         int status = raw(text);
         assert_true(status == 0 || (status >= 400 && status < 500));
     }
@@ -215,9 +237,13 @@ static void chunks(void **state)
 static void not_http(void **state)
 {
     server_use(&open_one);
-    static const char *const bad[] = {"\r\n\r\n\r\n", "GET\r\n\r\n", "HELLO\r\n\r\n", "\x16\x03\x01\x02\x01\x01\r\n\r\n",
-                                      "GET /health HTTP/9.9\r\nHost: localhost\r\n\r\n",
-                                      "GET /health HTTP/1.1\r\nHost: localhost\r\nNo colon\r\n\r\n"};
+    static const char *const bad[] = {
+        "\r\n\r\n\r\n",
+        "GET\r\n\r\n",
+        "HELLO\r\n\r\n",
+        "\x16\x03\x01\x02\x01\x01\r\n\r\n",
+        "GET /health HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nNo colon\r\n\r\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         int fd = client_open();
         client_text(fd, bad[i]);
@@ -234,7 +260,8 @@ static void not_http(void **state)
 static void slow_clients(void **state)
 {
     server_use(&open_one);
-    static const char *const begins[] = {"GET /health HTTP/1.1\r\nHost: loc", POST_HEAD "Content-Length: 100\r\n\r\n{\"pro", ""};
+    static const char *const begins[] = {"GET /health HTTP/1.1\r\nHost: loc",
+                                         POST_HEAD "Content-Length: 100\r\n\r\n{\"pro", ""};
     int fds[3];
     double began = seconds();
     for (int i = 0; i < 3; i++) {
@@ -277,7 +304,8 @@ static void one_connection_many_requests(void **state)
     }
     char text[512];
     for (int i = 0; i < 3; i++) {
-        (void)snprintf(text, sizeof text, POST_HEAD "Content-Length: %zu\r\n\r\n%s", strlen(SMALL), SMALL);
+        (void)snprintf(text, sizeof text, POST_HEAD "Content-Length: %zu\r\n\r\n%s", strlen(SMALL),
+                       SMALL);
         client_text(fd, text);
         struct reply r = client_read(fd);
         assert_int_equal(r.status, 200);
@@ -289,10 +317,10 @@ static void one_connection_many_requests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys),     cmocka_unit_test(jobs_belong_to_keys),
-        cmocka_unit_test(origins),  cmocka_unit_test(hosts),
-        cmocka_unit_test(sizes),    cmocka_unit_test(content_lengths),
-        cmocka_unit_test(chunks),   cmocka_unit_test(not_http),
+        cmocka_unit_test(keys),         cmocka_unit_test(jobs_belong_to_keys),
+        cmocka_unit_test(origins),      cmocka_unit_test(hosts),
+        cmocka_unit_test(sizes),        cmocka_unit_test(content_lengths),
+        cmocka_unit_test(chunks),       cmocka_unit_test(not_http),
         cmocka_unit_test(slow_clients), cmocka_unit_test(one_connection_many_requests),
     };
     return cmocka_run_group_tests(tests, start, stop);

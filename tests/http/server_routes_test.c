@@ -11,8 +11,9 @@ static struct server server;
 
 static int start(void **state)
 {
-    static const char *const arguments[] = {"--result-ttl", "30", "--served-model-name", "emoji",
-                                            "--served-model-name", "gpt-image-1", NULL};
+    static const char *const arguments[] = {
+        "--result-ttl", "30", "--served-model-name", "emoji", "--served-model-name",
+        "gpt-image-1",  NULL};
     (void)scratch_open(state);
     server_start(&server, true, arguments);
     return 0;
@@ -32,8 +33,8 @@ static void what_there_is(void **state)
               "\"object\":\"list\"", NULL);
     call_says("GET", "/v1/models/gpt-image-1", NULL, 200, "\"root\":\"emoji\"", NULL);
     call_says("GET", "/v1/models/other", NULL, 404, "model_not_found", NULL);
-    call_says("GET", "/v1/loaded", NULL, 200, "\"by_scheme\":[{", "\"run_peak_bytes\":",
-              "\"size_multiple\":16", "\"num_inference_steps\":20", NULL);
+    call_says("GET", "/v1/loaded", NULL, 200, "\"by_scheme\":[{",
+              "\"run_peak_bytes\":", "\"size_multiple\":16", "\"num_inference_steps\":20", NULL);
     call_says("GET", "/v1/plan", NULL, 200, "\"components\":", "transformer", "\"kernel\":", NULL);
     call_says("GET", "/openapi.json", NULL, 200, "\"openapi\":\"3.1.0\"",
               "\"/v1/jobs/{id}/pictures/{index}\":{\"get\":", "\"ImagesRequest\"", NULL);
@@ -45,8 +46,8 @@ static void what_there_is(void **state)
 static void no_route(void **state)
 {
     static const char *const paths[] = {
-        "/nope",        "/v1",         "/v1/",        "/v1/models/",   "/v1/jobs//events",
-        "//health",     "/health/",    "/HEALTH",     "/web/../etc",   "/web/%2e%2e%2fapp.js",
+        "/nope",        "/v1",         "/v1/",        "/v1/models/",  "/v1/jobs//events",
+        "//health",     "/health/",    "/HEALTH",     "/web/../etc",  "/web/%2e%2e%2fapp.js",
         "/web/none.js", "/v1/files/x", "/v1/jobs/no", "/v1/jobs/%00", "/v1/files/..%2f..%2fetc"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         call_says("GET", paths[i], NULL, 404, "\"error\":{\"message\":", "invalid_request_error",
@@ -77,7 +78,8 @@ static void page(void **state)
 {
     struct reply r = call("GET", "/", NULL, NULL);
     assert_int_equal(r.status, 200);
-    assert_non_null(strstr(reply_header(&r, "Content-Security-Policy"), "default-src 'none'; script-src 'self'"));
+    assert_non_null(strstr(reply_header(&r, "Content-Security-Policy"),
+                           "default-src 'none'; script-src 'self'"));
     assert_string_equal(reply_header(&r, "X-Content-Type-Options"), "nosniff");
     assert_string_equal(reply_header(&r, "Content-Type"), "text/html; charset=utf-8");
     char tag[128], line[160];
@@ -94,9 +96,9 @@ static void page(void **state)
 
 static void pictures(void **state)
 {
-    call_says("POST", GENERATIONS, "{" SMALL ",\"n\":2,\"seed\":7}", 200, "\"created\":",
-              "\"b64_json\":\"iVBORw0KGgo", "\"seed\":7", "\"seed\":8", "\"size\":\"64x64\"",
-              "\"output_format\":\"png\"", "\"revised_prompt\":null", NULL);
+    call_says("POST", GENERATIONS, "{" SMALL ",\"n\":2,\"seed\":7}", 200,
+              "\"created\":", "\"b64_json\":\"iVBORw0KGgo", "\"seed\":7", "\"seed\":8",
+              "\"size\":\"64x64\"", "\"output_format\":\"png\"", "\"revised_prompt\":null", NULL);
     struct reply r = call("POST", GENERATIONS, NULL, "{" SMALL "}");
     assert_int_equal(r.status, 200);
     assert_true(json_number(r.body, "seed") >= 0);
@@ -174,8 +176,9 @@ static void neutral_fields(void **state)
                           "\"background\":\"opaque\",\"partial_images\":0,\"guidance_scale\":1.0,"
                           "\"moderation\":\"low\",\"model\":\"gpt-image-1\",\"user\":\"u\"}");
     assert_int_equal(r.status, 200);
-    assert_string_equal(reply_header(&r, "X-Ounce-Ignored"),
-                        "quality, style, stream, background, partial_images, guidance_scale, moderation");
+    assert_string_equal(
+        reply_header(&r, "X-Ounce-Ignored"),
+        "quality, style, stream, background, partial_images, guidance_scale, moderation");
     reply_free(&r);
 }
 
@@ -205,11 +208,12 @@ static void a1111(void **state)
 
 static void metrics(void **state)
 {
-    call_says("GET", "/metrics", NULL, 200, "ounce_ready 1",
-              "ounce_requests_total{route=\"/v1/images/generations\",method=\"POST\",status=\"200\"}",
-              "ounce_pictures_total{outcome=\"done\"}", "ounce_step_seconds_bucket{le=\"+Inf\"}",
-              "ounce_batch_fill", "ounce_memory_bytes{kind=\"peak\"}",
-              "ounce_tensors{scheme=\"as stored\"}", "ounce_queue_limit 64", NULL);
+    call_says(
+        "GET", "/metrics", NULL, 200, "ounce_ready 1",
+        "ounce_requests_total{route=\"/v1/images/generations\",method=\"POST\",status=\"200\"}",
+        "ounce_pictures_total{outcome=\"done\"}", "ounce_step_seconds_bucket{le=\"+Inf\"}",
+        "ounce_batch_fill", "ounce_memory_bytes{kind=\"peak\"}",
+        "ounce_tensors{scheme=\"as stored\"}", "ounce_queue_limit 64", NULL);
 }
 
 /* Requests and how they are refused: body, status, field, a part of the message. */
@@ -237,7 +241,8 @@ static const struct {
     {"{\"prompt\":\"x\",\"quality\":\"hd\"}", 400, "quality", "num_inference_steps"},
     {"{\"prompt\":\"x\",\"stream\":true}", 400, "stream", "/v1/jobs has events"},
     {"{\"prompt\":\"x\",\"guidance_scale\":3.5}", 400, "guidance_scale", "true_cfg_scale"},
-    {"{\"prompt\":\"x\",\"response_format\":\"file\",\"n\":2}", 400, "response_format", "one picture"},
+    {"{\"prompt\":\"x\",\"response_format\":\"file\",\"n\":2}", 400, "response_format",
+     "one picture"},
     {"{\"prompt\":\"x\",\"output_format\":\"gif\"}", 400, "output_format", "one of png jpeg webp"},
     {"{\"prompt\":\"x\",\"output_compression\":50}", 400, "output_compression", "PNG"},
     {"{\"prompt\":\"x\",\"output_compression\":101}", 400, "output_compression", "from 0 to 100"},
@@ -251,7 +256,8 @@ static void errors(void **state)
 {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         char param[128];
-        (void)snprintf(param, sizeof param, refused[i].param != NULL ? "\"param\":\"%s\"" : "\"param\":null",
+        (void)snprintf(param, sizeof param,
+                       refused[i].param != NULL ? "\"param\":\"%s\"" : "\"param\":null",
                        refused[i].param);
         call_says("POST", GENERATIONS, refused[i].body, refused[i].status,
                   "{\"error\":{\"message\":\"", param, refused[i].part, "\"code\":\"", NULL);
@@ -270,7 +276,9 @@ static void request_ids(void **state)
 
 static void log_lines(void **state)
 {
-    call_status("POST", GENERATIONS, "{\"prompt\":\"a very secret prompt\",\"size\":\"32x32\",\"num_inference_steps\":1}", 200);
+    call_status(
+        "POST", GENERATIONS,
+        "{\"prompt\":\"a very secret prompt\",\"size\":\"32x32\",\"num_inference_steps\":1}", 200);
     sleep_ms(50);
     char *log = server_log(&server);
     assert_null(strstr(log, "secret prompt"));
@@ -282,13 +290,13 @@ static void log_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_there_is),    cmocka_unit_test(no_route),
-        cmocka_unit_test(wrong_methods),    cmocka_unit_test(page),
-        cmocka_unit_test(pictures),         cmocka_unit_test(same_as_generate),
-        cmocka_unit_test(metadata),         cmocka_unit_test(formats),
-        cmocka_unit_test(neutral_fields),   cmocka_unit_test(a1111),
-        cmocka_unit_test(metrics),          cmocka_unit_test(errors),
-        cmocka_unit_test(request_ids),      cmocka_unit_test(log_lines),
+        cmocka_unit_test(what_there_is),  cmocka_unit_test(no_route),
+        cmocka_unit_test(wrong_methods),  cmocka_unit_test(page),
+        cmocka_unit_test(pictures),       cmocka_unit_test(same_as_generate),
+        cmocka_unit_test(metadata),       cmocka_unit_test(formats),
+        cmocka_unit_test(neutral_fields), cmocka_unit_test(a1111),
+        cmocka_unit_test(metrics),        cmocka_unit_test(errors),
+        cmocka_unit_test(request_ids),    cmocka_unit_test(log_lines),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
