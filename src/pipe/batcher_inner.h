@@ -70,7 +70,6 @@ struct oz_batcher {
     uint64_t last_id;
     struct oz_ticket *tickets;
     int32_t queued, ended_count, active_count;
-    int32_t entering; /* 1: the thread lets one in, which is not among the active ones yet */
     uint64_t last_turn;
     double next_deadline; /* of all that have not ended; infinite: none */
     double row_s,

@@ -314,20 +314,29 @@ static enum oz_status check(const struct oz_batcher *b, const struct oz_task *ta
     return OZ_OK;
 }
 
+/* Those that are being served; not those that have ended and are on their way out of the batch. */
+static int32_t running(const struct oz_batcher *b)
+{
+    int32_t count = 0;
+    for (const struct oz_ticket *t = b->tickets; t != NULL; t = t->next) {
+        count += t->state != OZ_TICKET_QUEUED && !oz_ticket_has_ended(t);
+    }
+    return count;
+}
+
 /* The lock is held. */
 static enum oz_status check_room(struct oz_batcher *b, int32_t count, struct oz_error *err)
 {
     if (b->closing) {
         return OZ_FAIL(err, OZ_ERR_CANCELLED, "The service is being closed.");
     }
-    int32_t idle =
-        b->options.max_num_seqs - b->active_count - b->entering; /* who gets these hardly waits */
+    int32_t idle = b->options.max_num_seqs - running(b); /* who gets these hardly waits */
     if (count > b->options.max_queue + idle - b->queued) {
         return OZ_FAIL(
             err, OZ_ERR_BUSY,
             "The queue is full: %d pictures run, %d wait and at most %d may, and %d more "
             "were asked for. Try again later.",
-            b->active_count + b->entering, b->queued, b->options.max_queue, count);
+            running(b), b->queued, b->options.max_queue, count);
     }
     return OZ_OK;
 }
@@ -577,6 +586,6 @@ void oz_batcher_stats(struct oz_batcher *b, struct oz_batcher_stats *stats)
     pthread_mutex_lock(&b->lock);
     *stats = b->stats;
     stats->queued = b->queued;
-    stats->running = b->active_count + b->entering;
+    stats->running = running(b);
     pthread_mutex_unlock(&b->lock);
 }

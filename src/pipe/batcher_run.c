@@ -163,7 +163,6 @@ static void admit(struct oz_batcher *b, struct oz_ticket *t)
     pthread_mutex_lock(&b->lock);
     b->stats.text_s += oz_clock_seconds() - start;
     b->active[b->active_count++] = t;
-    b->entering = 0;
     pthread_mutex_unlock(&b->lock);
     b->composed = false;
     b->blocked = 0;
@@ -200,7 +199,6 @@ static struct oz_ticket *pick(struct oz_batcher *b)
         oz_batcher_dequeue(b, t);
         t->state = OZ_TICKET_TEXT;
         t->started_s = oz_clock_seconds();
-        b->entering = 1;
     } else {
         oz_batcher_let_go(b, t);
     }

@@ -154,7 +154,6 @@ static void jpeg(void **state)
     assert_false(holds(&bare, "prompt"));
     assert_true(bare.bytes == same.bytes && memcmp(bare.data, same.data, same.bytes) == 0);
     oz_buf_deinit(&bare);
-    oz_buf_deinit(&same);
     /* A request that is longer than a comment can be stays away, and the picture is whole. */
     char *kept = image->metadata;
     image->metadata = oz_alloc_zero(OZ_JPEG_MAX_COMMENT_BYTES + 2, 1);
@@ -166,6 +165,7 @@ static void jpeg(void **state)
     assert_int_equal(without.bytes, same.bytes);
     oz_buf_deinit(&fits);
     oz_buf_deinit(&without);
+    oz_buf_deinit(&same);
     oz_free(image->metadata);
     image->metadata = kept;
     struct oz_buf out;
