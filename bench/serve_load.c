@@ -46,13 +46,13 @@ static int connect_to(void)
 static int ask(int fd, const char *path, const char *json, char *buffer, size_t *bytes, char **body)
 {
     char request[2048];
-    int n = json != NULL
-                ? snprintf(request, sizeof request,
-                           "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                           "Content-Length: %zu\r\n\r\n%s",
-                           path, strlen(json), json)
-                : snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n",
-                           path);
+    int n =
+        json != NULL
+            ? snprintf(request, sizeof request,
+                       "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                       "Content-Length: %zu\r\n\r\n%s",
+                       path, strlen(json), json)
+            : snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path);
     if (send(fd, request, (size_t)n, MSG_NOSIGNAL) != n) {
         return -1;
     }
@@ -170,8 +170,8 @@ static int same(int rounds)
                together, alone / together);
         print_times("latency, 8 at a time", picture_times, PICTURES);
     }
-    printf("%d differ, %d failed, of %d pictures in %d rounds\n", (int)differ, (int)failed, PICTURES,
-           rounds);
+    printf("%d differ, %d failed, of %d pictures in %d rounds\n", (int)differ, (int)failed,
+           PICTURES, rounds);
     free(buffer);
     return differ + failed > 0;
 }
@@ -221,9 +221,10 @@ static void *ask_again(void *arg)
             break;
         }
         number = number * 1664525U + 1013904223U;
-        (void)snprintf(json, sizeof json,
-                       "{\"prompt\":\"red apple\",\"size\":\"%dx64\",\"num_inference_steps\":%d,\"seed\":%u}",
-                       32 + 16 * (int)(number >> 30), 1 + (int)(number >> 28 & 3), number >> 8);
+        (void)snprintf(
+            json, sizeof json,
+            "{\"prompt\":\"red apple\",\"size\":\"%dx64\",\"num_inference_steps\":%d,\"seed\":%u}",
+            32 + 16 * (int)(number >> 30), 1 + (int)(number >> 28 & 3), number >> 8);
         double began = seconds();
         int status = ask(fd, "/v1/images/generations", json, buffer, NULL, NULL);
         int place = status == 200 ? latency_count++ : MOST;

@@ -119,7 +119,7 @@ bool sv_base_url(const struct sv_app *app, const struct sv_exchange *x, char url
 /* The reply of a job that has ended: its pictures or its failure. `base`: for urls. */
 void sv_finish_images(struct sv_app *app, struct sv_job *job, struct sv_exchange *x,
                       const char *base);
-void sv_finish_failed(struct sv_exchange *x, const struct sv_job *job);
+void sv_finish_failed(struct sv_app *app, struct sv_exchange *x, const struct sv_job *job);
 
 #define SV_HANDLER(name) \
     void name(struct sv_app *app, struct sv_exchange *x, const struct sv_match *match)

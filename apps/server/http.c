@@ -175,11 +175,6 @@ const char *sv_header(const struct sv_exchange *x, const char *name)
     return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
 }
 
-const char *sv_query(const struct sv_exchange *x, const char *name)
-{
-    return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
-}
-
 static void link_at(const struct sv_exchange *x, int at)
 {
     const union MHD_ConnectionInfo *info =

@@ -65,8 +65,6 @@ struct sv_exchange {
 };
 
 struct sv_http_options {
-    const char *host;               /* name or address to listen on */
-    int port;                       /* 0: any that is free */
     const char *tls_cert, *tls_key; /* PEM; NULL: no TLS */
     int max_connections;
     double read_seconds; /* for a connection to deliver its next request whole */
@@ -99,7 +97,6 @@ void sv_http_stop(struct sv_http **http);
 
 /* Of the request, within begin and handle; NULL: none. */
 const char *sv_header(const struct sv_exchange *x, const char *name);
-const char *sv_query(const struct sv_exchange *x, const char *name);
 
 /* `type` and header names live for ever. The text is taken over. */
 void sv_reply(struct sv_exchange *x, int status, const char *type, struct sv_text *out);

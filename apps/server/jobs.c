@@ -642,9 +642,8 @@ void sv_desk_each(struct sv_desk *desk, int key, void (*each)(void *ctx, struct 
     pthread_mutex_unlock(&desk->lock);
 }
 
-void sv_job_drop(struct sv_desk *desk, struct sv_job *job)
+void sv_job_drop(struct sv_job *job)
 {
-    (void)desk;
     job->dropped = job->ended;
 }
 

@@ -100,7 +100,7 @@ void sv_job_describe(struct sv_desk *desk, struct sv_job *job, struct sv_text *o
 /* Sends the job's events to an exchange until it ends; of a job that has ended the last one. */
 bool sv_job_listen(struct sv_desk *desk, struct sv_job *job, struct sv_exchange *x);
 /* Forgets a job that has ended. */
-void sv_job_drop(struct sv_desk *desk, struct sv_job *job);
+void sv_job_drop(struct sv_job *job);
 
 /* The first picture that failed, or NULL. */
 const struct sv_picture *sv_job_failure(const struct sv_job *job);

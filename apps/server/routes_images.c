@@ -89,12 +89,18 @@ bool sv_base_url(const struct sv_app *app, const struct sv_exchange *x, char url
     return true;
 }
 
-void sv_finish_failed(struct sv_exchange *x, const struct sv_job *job)
+void sv_finish_failed(struct sv_app *app, struct sv_exchange *x, const struct sv_job *job)
 {
     const struct sv_picture *bad = sv_job_failure(job);
     const char *message = bad->error != NULL ? bad->error : "";
+    if (job->cancelled && atomic_load(&app->stage) == SV_STOPPING) {
+        sv_reply_header(x, "Retry-After", "2");
+        sv_fail(x, 503, NULL, "shutting_down", "The server is shutting down.");
+        return;
+    }
     if (job->cancelled) {
-        sv_fail(x, 409, NULL, "cancelled", "The request was cancelled.");
+        /* No status that OpenAI's clients try again by themselves, as they do with 409. */
+        sv_fail(x, 499, NULL, "cancelled", "The request was cancelled.");
         return;
     }
     switch (bad->status) {
@@ -130,9 +136,8 @@ static void put_image(struct sv_text *out, const struct sv_job *job, int i, cons
 void sv_finish_images(struct sv_app *app, struct sv_job *job, struct sv_exchange *x,
                       const char *base)
 {
-    (void)app;
     if (sv_job_failure(job) != NULL) {
-        sv_finish_failed(x, job);
+        sv_finish_failed(app, x, job);
         return;
     }
     char text[64];

@@ -85,7 +85,7 @@ SV_HANDLER(sv_jobs_delete)
         return;
     }
     if (job->ended) {
-        sv_job_drop(app->desk, job);
+        sv_job_drop(job);
     } else {
         sv_job_cancel(app->desk, job);
     }
@@ -150,7 +150,7 @@ SV_HANDLER(sv_jobs_picture)
     if (p != NULL && !p->ended) {
         fail_running(x);
     } else if (p != NULL && p->status != OZ_OK) {
-        sv_finish_failed(x, job);
+        sv_finish_failed(app, x, job);
     } else if (p != NULL) {
         struct sv_text out = {0};
         sv_text_add(&out, p->file.data, p->file.bytes);

@@ -32,9 +32,8 @@ static void put_info(struct sv_text *out, const struct sv_job *job)
 static void finish(void *ctx, struct sv_job *job, struct sv_exchange *x)
 {
     struct sv_text out = {0};
-    (void)ctx;
     if (sv_job_failure(job) != NULL) {
-        sv_finish_failed(x, job);
+        sv_finish_failed(ctx, x, job);
         return;
     }
     sv_json_open(&out, NULL, '{');

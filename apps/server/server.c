@@ -149,8 +149,6 @@ static enum oz_status listen_up(struct sv_app *app, const struct sv_address *add
     }
     if (status == OZ_OK) {
         struct sv_http_options http = {
-            .host = o->host,
-            .port = o->port,
             .tls_cert = cert.data,
             .tls_key = key.data,
             .max_connections = o->max_connections,
