@@ -140,8 +140,23 @@ static void b49_response_formats(void **state)
     assert_memory_equal(r.body, file.body, r.bytes);
     reply_free(&file);
     reply_free(&r);
-    sleep_ms(1200);
-    call_status("GET", url + n, NULL, 404);
+    static const char *const arguments[] = {"--result-ttl", "0.5", NULL};
+    struct server other;
+    server_start(&other, true, arguments);
+    r = call("POST", GENERATIONS, NULL, "{\"prompt\":\"x\"," FEW ",\"response_format\":\"url\"}");
+    assert_int_equal(r.status, 200);
+    (void)snprintf(url, sizeof url, "%.200s", strstr(json_text(r.body, "url"), "/v1/files/"));
+    reply_free(&r);
+    int status = 200;
+    for (double until = seconds() + 60; status == 200; sleep_ms(20)) {
+        r = call("GET", url, NULL, NULL);
+        status = r.status;
+        reply_free(&r);
+        assert_true(seconds() < until);
+    }
+    assert_int_equal(status, 404);
+    server_stop(&other);
+    server_use(&server);
 }
 
 static long long metric(const char *name)
