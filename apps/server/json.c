@@ -44,7 +44,10 @@ struct sv_json *sv_json_parse(const char *text, size_t bytes, int depth, char *w
     }
     json_error_t error;
     json_t *document = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (document == NULL) {
+    if (document == NULL && (json_error_code(&error) == json_error_out_of_memory ||
+                             json_error_code(&error) == json_error_unknown)) {
+        (void)snprintf(why, room, SV_JSON_NO_MEMORY);
+    } else if (document == NULL) {
         /* What jansson quotes of the text is cut off: a log line is no place for it. */
         char *near = strstr(error.text, " near '");
         if (near != NULL) {

@@ -27,7 +27,9 @@ enum sv_json_type {
 /* How deep arrays and objects may nest in a request, and in a file or text of our own. */
 enum { SV_JSON_DEPTH_REQUEST = 8, SV_JSON_DEPTH_OWN = 32 };
 
-/* NULL: `why` says what is wrong, as a sentence. sv_json_free after. */
+/* NULL: `why` says what is wrong, as a sentence; this one where nothing is but memory. sv_json_free
+ * after. */
+#define SV_JSON_NO_MEMORY "Out of memory."
 struct sv_json *sv_json_parse(const char *text, size_t bytes, int depth, char *why, size_t room);
 void sv_json_free(struct sv_json *document);
 

@@ -391,8 +391,10 @@ bool sv_ask_parse(struct sv_ask *ask, unsigned api, const char *text, size_t byt
     struct sv_json *document =
         sv_json_parse(bytes > 0 ? text : "", bytes, SV_JSON_DEPTH_REQUEST, why, sizeof why);
     if (document == NULL) {
+        bool memory = strcmp(why, SV_JSON_NO_MEMORY) == 0;
         *problem = (struct sv_problem){0};
-        return refuse(problem, 400, "", "invalid_json", "%s", why);
+        return refuse(problem, memory ? 503 : 400, "", memory ? "out_of_memory" : "invalid_json",
+                      "%s", why);
     }
     bool ok = sv_ask_read(ask, api, document, limits, problem);
     sv_json_free(document);
