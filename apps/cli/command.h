@@ -28,5 +28,6 @@ enum oz_status cli_kernels(const struct settings *s);
 enum oz_status cli_plan(const struct settings *s);
 enum oz_status cli_quantize(const struct settings *s);
 enum oz_status cli_random_model(const struct settings *s);
+enum oz_status cli_serve(const struct settings *s);
 
 #endif

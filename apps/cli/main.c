@@ -24,6 +24,19 @@ static const struct command commands[] = {
      "  ounce generate --prompt \"red apple\" -o apple.png\n"
      "  ounce generate --prompt \"pizza\" -n 4 --seed 7 -o pizzas/\n"
      "  ounce generate --prompts-file prompts.txt --contact-sheet all.png\n"},
+    {"serve", COMMAND_SERVE, cli_serve, "serve [MODEL] [options]",
+     "serve a model over HTTP: OpenAI's images API, jobs with previews, a web page",
+     "MODEL as for generate. The address goes to standard output, log lines to standard error.\n"
+     "Open it in a browser for a page; POST /v1/images/generations draws, /docs lists all routes.\n"
+     "Only this machine reaches it unless --host says otherwise, and then it asks for an API key.\n"
+     "Many people share one model: their pictures join and leave between steps, and each has the\n"
+     "bytes that it has alone. SIGTERM and Ctrl-C let pictures under way end; a second one does "
+     "not.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce serve\n"
+     "  ounce serve MODEL -q fp8_per_channel --max-num-seqs 8\n"
+     "  ounce serve --host 0.0.0.0 --api-key-file keys --tls-cert cert.pem --tls-key key.pem\n"},
     {"plan", COMMAND_PLAN, cli_plan, "plan [MODEL] [options]",
      "say what a load would do and what memory it takes, before anything is loaded",
      "MODEL is a folder in the diffusers layout, or org/name in the Hugging Face cache on disk; "

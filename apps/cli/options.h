@@ -19,6 +19,7 @@ enum {
     COMMAND_PLAN = 64,
     COMMAND_QUANTIZE = 128,
     COMMAND_COMPARE = 256,
+    COMMAND_SERVE = 512,
 };
 
 struct text_list {
