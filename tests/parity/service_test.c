@@ -449,41 +449,6 @@ static void cancels_at_random(void **state)
     oz_service_close(&s);
 }
 
-/* With a grid for modulation, and with a table for schedules, which no service can serve from. */
-static void modulation_modes(void **state)
-{
-    struct oz_engine_options o;
-    struct oz_engine *resident = engine;
-    struct oz_service *s;
-    struct oz_image_request r[2] = {request("red apple", 64, 64, 3, 4, 1),
-                                    request("ghost", 96, 64, 5, 1, 2)};
-    oz_engine_options_default(&o);
-    o.model = TINY ? scratch_path("tiny") : MODEL;
-    o.threads = 2;
-    o.modulation = "schedule";
-    ok(oz_engine_open(&engine, &o, &err));
-    says(oz_service_open(&s, engine, NULL, &err), OZ_ERR_ARG, "\"resident\" or \"grid\"");
-    oz_engine_close(&engine);
-    o.modulation = "grid";
-    ok(oz_engine_open(&engine, &o, &err));
-    struct oz_image *want[2] = {alone(&r[0]), alone(&r[1])};
-    s = open_service(2);
-    uint64_t ids[4];
-    for (int i = 0; i < 4; i++) {
-        ids[i] = submit(s, &r[i % 2], "x");
-    }
-    for (int i = 0; i < 4; i++) {
-        struct oz_image *image = take(s, ids[i]);
-        same(image, want[i % 2]);
-        oz_image_destroy(&image);
-    }
-    oz_service_close(&s);
-    oz_image_destroy(&want[0]);
-    oz_image_destroy(&want[1]);
-    oz_engine_close(&engine);
-    engine = resident;
-}
-
 static void timeouts(void **state)
 {
     struct oz_image_request r = request("red apple", 64, 64, 3, 1, 1);
@@ -813,14 +778,21 @@ static void steps_allocate_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joins_half_way),         cmocka_unit_test(cancel_anywhere),
-        cmocka_unit_test(cancel_in_the_queue),    cmocka_unit_test(cancels_at_random),
-        cmocka_unit_test(modulation_modes),       cmocka_unit_test(timeouts),
-        cmocka_unit_test(failure_of_one),         cmocka_unit_test(close_while_busy),
-        cmocka_unit_test(clients_in_turn),        cmocka_unit_test(a_full_queue),
-        cmocka_unit_test(what_could_never_run),   cmocka_unit_test(one_master),
-        cmocka_unit_test(who_is_not_there),       cmocka_unit_test(previews),
-        cmocka_unit_test(steps_allocate_nothing), cmocka_unit_test(same_bytes_in_a_crowd),
+        cmocka_unit_test(joins_half_way),
+        cmocka_unit_test(cancel_anywhere),
+        cmocka_unit_test(cancel_in_the_queue),
+        cmocka_unit_test(cancels_at_random),
+        cmocka_unit_test(timeouts),
+        cmocka_unit_test(failure_of_one),
+        cmocka_unit_test(close_while_busy),
+        cmocka_unit_test(clients_in_turn),
+        cmocka_unit_test(a_full_queue),
+        cmocka_unit_test(what_could_never_run),
+        cmocka_unit_test(one_master),
+        cmocka_unit_test(who_is_not_there),
+        cmocka_unit_test(previews),
+        cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(same_bytes_in_a_crowd),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
