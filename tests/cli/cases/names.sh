@@ -64,6 +64,7 @@ expect 'another component' 3 '*' 'ounce: *does not fit its config*' generate $sm
 expect 'nothing' 6 '' 'ounce: *nowhere.safetensors*No such file*' generate $small -p x --transformer nowhere.safetensors -o z.png
 expect 'not for kernels' 2 '' 'ounce: --transformer has no effect with --kernels*' bench --kernels --transformer x
 printf 'GGUF....................' >x.gguf
-expect 'a format to come' 4 '' 'ounce: x.gguf is a GGUF file*' inspect --transformer x.gguf
-expect 'a file as the model' 4 '' "ounce: x.gguf is a file; *add --transformer x.gguf." inspect x.gguf
+expect 'no version of it' 4 '' 'ounce: x.gguf is GGUF of version 774778414; versions 2 and 3 are read.' inspect --transformer x.gguf
+expect 'a lone file' 4 '' 'ounce: x.gguf is GGUF of version *' inspect x.gguf
+expect 'a file as the model' 4 '' "ounce: x.gguf is a file; *add --transformer x.gguf." generate -p x -o y.png x.gguf
 expect 'a header above the limit' 3 '' 'ounce: *at most 100 are read*--max-header-bytes*' inspect --max-header-bytes 100
