@@ -244,7 +244,9 @@ void kern_each(enum oz_op op, void (*body)(void))
 
 size_t kern_stride(void)
 {
-    return getenv("OUNCE_TEST_FEW") != NULL ? 5 : 1;
+    const char *few = getenv("OUNCE_TEST_FEW");
+    size_t n = few != NULL ? (size_t)strtoul(few, NULL, 10) : 1;
+    return n > 1 ? n : 1;
 }
 
 struct oz_device *kern_device(int threads)

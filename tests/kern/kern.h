@@ -44,8 +44,8 @@ bool kern_idle(void);
 #fn ", " tier " emulated", fn, kern_setup_panels, kern_teardown, (void *)(uintptr_t)(tier) \
     }
 
-/* Of loops over cases: 1, or with OUNCE_TEST_FEW 5, where one case of five is enough: under an emulated
- * processor (tests/noavx), which looks for an instruction that is not there, and under sanitizers. */
+/* Of loops over cases: 1, or what OUNCE_TEST_FEW says, where one case of so many is enough: under an
+ * emulated processor (tests/noavx), which looks for an instruction that is not there, and under sanitizers. */
 size_t kern_stride(void);
 
 /* A device of 1, 2 or 5 threads. */
