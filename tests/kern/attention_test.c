@@ -315,7 +315,7 @@ static void many_queries(void **state)
 static void steep(void **state)
 {
     static const float scales[] = {0.3F, -0.3F, 1e-30F, 2};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i += (int)kern_stride()) {
         struct problem p = basic();
         p.deviation = 4;
         p.scale = scales[i];
@@ -364,7 +364,7 @@ static void weights(void **state)
 
 static void masks(void **state)
 {
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 16; i += (int)kern_stride()) {
         struct problem p = basic();
         p.mask = i & 1 ? OZ_MASK_CAUSAL : OZ_MASK_WINDOW;
         p.window = i & 2 ? 1 : 20;
@@ -533,7 +533,7 @@ static void check_independence(const struct problem *p)
 
 static void row_independence(void **state)
 {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i += (int)kern_stride()) {
         struct problem p = basic();
         p.segments = 2;
         p.head_dim = i & 1 ? 64 : 12;
