@@ -194,7 +194,7 @@ bool client_wait(int fd, const char *text, char **all)
 
 const char *reply_header(const struct reply *reply, const char *name)
 {
-    static char value[512];
+    static _Thread_local char value[512];
     size_t length = strlen(name);
     for (const char *line = reply->head; line != NULL; line = strstr(line, "\r\n")) {
         line += strncmp(line, "\r\n", 2) == 0 ? 2 : 0;
@@ -328,8 +328,8 @@ void call_says(const char *method, const char *path, const char *body, int statu
 
 const char *json_text(const char *json, const char *name)
 {
-    static char values[4][1024];
-    static int next;
+    static _Thread_local char values[4][1024];
+    static _Thread_local int next;
     char key[80], *value = values[next++ % 4];
     (void)snprintf(key, sizeof key, "\"%s\":\"", name);
     const char *at = strstr(json, key);
