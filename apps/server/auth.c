@@ -1,44 +1,34 @@
 /* auth.c: who may ask. Keys are compared in a time that does not depend on them. */
 #include <arpa/inet.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "app.h"
+#include "text.h"
 
 enum { KEY_FILE_BYTES = 1024 * 1024 };
-
-static bool fail(struct oz_error *err, enum oz_status status, const char *format, ...)
-    OZ_PRINTF(3, 4);
-static bool fail(struct oz_error *err, enum oz_status status, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    err->code = status;
-    (void)vsnprintf(err->message, sizeof err->message, format, args);
-    va_end(args);
-    return false;
-}
 
 static bool add_key(struct sv_keys *keys, const char *key, size_t length, const char *from,
                     struct oz_error *err)
 {
     if (length == 0 || length > SV_KEY_BYTES) {
-        return fail(err, OZ_ERR_ARG, "%s: an API key has 1 to %d characters, not %zu.", from,
-                    SV_KEY_BYTES, length);
+        sv_error(err, OZ_ERR_ARG, "%s: an API key has 1 to %d characters, not %zu.", from,
+                 SV_KEY_BYTES, length);
+        return false;
     }
     for (size_t i = 0; i < length; i++) {
         if (key[i] <= ' ' || key[i] > '~') {
-            return fail(err, OZ_ERR_ARG,
-                        "%s: an API key is made of printable ASCII characters without blanks.",
-                        from);
+            sv_error(err, OZ_ERR_ARG,
+                     "%s: an API key is made of printable ASCII characters without blanks.", from);
+            return false;
         }
     }
     void *grown = reallocarray(keys->keys, keys->count + 1, sizeof *keys->keys);
     if (grown == NULL) {
-        return fail(err, OZ_ERR_NOMEM, "Out of memory for the API keys.");
+        sv_error(err, OZ_ERR_NOMEM, "Out of memory for the API keys.");
+        return false;
     }
     keys->keys = grown;
     memset(keys->keys[keys->count], 0, sizeof *keys->keys);
@@ -52,7 +42,7 @@ static bool read_file(struct sv_keys *keys, const char *path, struct oz_error *e
     const char *why = NULL;
     bool ok = sv_read_file(&text, path, KEY_FILE_BYTES, &why);
     if (!ok) {
-        (void)fail(err, OZ_ERR_IO, "--api-key-file %s cannot be read: %s.", path, why);
+        sv_error(err, OZ_ERR_IO, "--api-key-file %s cannot be read: %s.", path, why);
     }
     size_t before = keys->count;
     for (const char *line = text.data; ok && line != NULL && *line != '\0';) {
@@ -63,8 +53,9 @@ static bool read_file(struct sv_keys *keys, const char *path, struct oz_error *e
         line += length + strspn(line + length, "\r\n");
     }
     if (ok && keys->count == before) {
-        ok = fail(err, OZ_ERR_ARG, "--api-key-file %s holds no key: one is expected on each line.",
-                  path);
+        sv_error(err, OZ_ERR_ARG, "--api-key-file %s holds no key: one is expected on each line.",
+                 path);
+        ok = false;
     }
     if (text.data != NULL) {
         explicit_bzero(text.data, text.bytes);

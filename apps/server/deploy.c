@@ -3,25 +3,12 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "json.h"
 #include "text.h"
-
-static enum oz_status fail(struct oz_error *err, enum oz_status status, const char *format, ...)
-    OZ_PRINTF(3, 4);
-static enum oz_status fail(struct oz_error *err, enum oz_status status, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    err->code = status;
-    (void)vsnprintf(err->message, sizeof err->message, format, args);
-    va_end(args);
-    return status;
-}
 
 void sv_deploy_free(struct sv_deploy *deploy)
 {
@@ -120,13 +107,13 @@ static enum oz_status take_text(struct reader *r, char **slot, const char *key, 
 {
     const char *text = scalar(yaml_document_get_node(&r->document, index));
     if (text == NULL || text[0] == '\0') {
-        return fail(r->err, OZ_ERR_ARG, "%s: %s must be a text.", r->path, key);
+        return sv_error(r->err, OZ_ERR_ARG, "%s: %s must be a text.", r->path, key);
     }
     if (*slot != NULL) {
-        return fail(r->err, OZ_ERR_ARG, "%s: %s is given twice.", r->path, key);
+        return sv_error(r->err, OZ_ERR_ARG, "%s: %s is given twice.", r->path, key);
     }
     *slot = sv_copy(text);
-    return *slot != NULL ? OZ_OK : fail(r->err, OZ_ERR_NOMEM, "Out of memory.");
+    return *slot != NULL ? OZ_OK : sv_error(r->err, OZ_ERR_NOMEM, "Out of memory.");
 }
 
 static enum oz_status take_json(struct reader *r, char **slot, const char *key, int index)
@@ -136,9 +123,9 @@ static enum oz_status take_json(struct reader *r, char **slot, const char *key, 
     if (node == NULL || node->type != YAML_MAPPING_NODE || !put_node(r, &out, index, 0) ||
         out.failed || *slot != NULL) {
         sv_text_free(&out);
-        return fail(r->err, OZ_ERR_ARG,
-                    "%s: %s must be one mapping of at most %d bytes and %d levels.", r->path, key,
-                    JSON_BYTES, DEPTH);
+        return sv_error(r->err, OZ_ERR_ARG,
+                        "%s: %s must be one mapping of at most %d bytes and %d levels.", r->path,
+                        key, JSON_BYTES, DEPTH);
     }
     *slot = out.data;
     return OZ_OK;
@@ -150,8 +137,8 @@ static enum oz_status take_count(struct reader *r, const char *key, int index)
     size_t n = text != NULL ? strspn(text, "0123456789") : 0;
     long number = n > 0 && n < 5 && text[n] == '\0' ? strtol(text, NULL, 10) : 0;
     if (number < 1 || number > 64) {
-        return fail(r->err, OZ_ERR_ARG, "%s: %s must be a whole number from 1 to 64.", r->path,
-                    key);
+        return sv_error(r->err, OZ_ERR_ARG, "%s: %s must be a whole number from 1 to 64.", r->path,
+                        key);
     }
     r->deploy->max_num_seqs = (int)number;
     return OZ_OK;
@@ -167,13 +154,13 @@ static enum oz_status take_devices(struct reader *r, const char *key, int index)
     }
     const char *text = scalar(node);
     if (text == NULL || text[0] == '\0' || strchr(text, ',') != NULL) {
-        return fail(r->err, OZ_ERR_ARG, "%s: %s must be one device; ounce runs a stage on one.",
-                    r->path, key);
+        return sv_error(r->err, OZ_ERR_ARG, "%s: %s must be one device; ounce runs a stage on one.",
+                        r->path, key);
     }
     bool number = text[strspn(text, "0123456789")] == '\0';
     free(r->deploy->device);
     r->deploy->device = sv_format("%s%s", number ? "cuda:" : "", text);
-    return r->deploy->device != NULL ? OZ_OK : fail(r->err, OZ_ERR_NOMEM, "Out of memory.");
+    return r->deploy->device != NULL ? OZ_OK : sv_error(r->err, OZ_ERR_NOMEM, "Out of memory.");
 }
 
 static enum oz_status take_stage(struct reader *r, int index);
@@ -183,9 +170,9 @@ static enum oz_status take_stages(struct reader *r, int index)
     const yaml_node_t *node = yaml_document_get_node(&r->document, index);
     if (node == NULL || node->type != YAML_SEQUENCE_NODE ||
         node->data.sequence.items.top - node->data.sequence.items.start != 1) {
-        return fail(r->err, OZ_ERR_UNSUPPORTED,
-                    "%s: stages must be a list of one; pipelines of several are not supported.",
-                    r->path);
+        return sv_error(r->err, OZ_ERR_UNSUPPORTED,
+                        "%s: stages must be a list of one; pipelines of several are not supported.",
+                        r->path);
     }
     return take_stage(r, node->data.sequence.items.start[0]);
 }
@@ -221,7 +208,7 @@ static enum oz_status take(struct reader *r, const char *key, int index, bool to
                                         "max_num_seqs", "devices",      "default_sampling_params",
                                         "stages"};
     const char *nearest = sv_nearest(key, names, sizeof names / sizeof *names);
-    return fail(
+    return sv_error(
         r->err, OZ_ERR_ARG,
         "%s: ounce has no key '%.100s'%s%s%s It takes model, "
         "quantization, quantization_config, max_num_seqs, devices, default_sampling_params, "
@@ -235,7 +222,7 @@ static enum oz_status take_mapping(struct reader *r, int index, bool top)
     const yaml_node_t *node = yaml_document_get_node(&r->document, index);
     enum oz_status status = OZ_OK;
     if (node == NULL || node->type != YAML_MAPPING_NODE) {
-        return fail(r->err, OZ_ERR_ARG, "%s: keys with values are expected.", r->path);
+        return sv_error(r->err, OZ_ERR_ARG, "%s: keys with values are expected.", r->path);
     }
     for (yaml_node_pair_t *i = node->data.mapping.pairs.start;
          status == OZ_OK && i < node->data.mapping.pairs.top; i++) {
@@ -259,20 +246,21 @@ enum oz_status sv_deploy_read(struct sv_deploy *deploy, const char *path, struct
     *deploy = (struct sv_deploy){0};
     if (!sv_read_file(&text, path, FILE_BYTES, &why)) {
         sv_text_free(&text);
-        return fail(err, OZ_ERR_IO, "--deploy-config %s cannot be read: %s.", path, why);
+        return sv_error(err, OZ_ERR_IO, "--deploy-config %s cannot be read: %s.", path, why);
     }
     if (!yaml_parser_initialize(&parser)) {
         sv_text_free(&text);
-        return fail(err, OZ_ERR_NOMEM, "Out of memory.");
+        return sv_error(err, OZ_ERR_NOMEM, "Out of memory.");
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)text.data, text.bytes);
     enum oz_status status;
     if (!yaml_parser_load(&parser, &r.document)) {
-        status = fail(err, OZ_ERR_FORMAT, "%s, line %zu: %s.", path, parser.problem_mark.line + 1,
-                      parser.problem != NULL ? parser.problem : "this is no YAML");
+        status =
+            sv_error(err, OZ_ERR_FORMAT, "%s, line %zu: %s.", path, parser.problem_mark.line + 1,
+                     parser.problem != NULL ? parser.problem : "this is no YAML");
     } else {
         status = yaml_document_get_root_node(&r.document) == NULL
-                     ? fail(err, OZ_ERR_ARG, "%s is empty.", path)
+                     ? sv_error(err, OZ_ERR_ARG, "%s is empty.", path)
                      : take_mapping(&r, 1, true);
         yaml_document_delete(&r.document);
     }
@@ -289,10 +277,10 @@ enum oz_status sv_deploy_read(struct sv_deploy *deploy, const char *path, struct
 enum oz_status sv_deploy_read(struct sv_deploy *deploy, const char *path, struct oz_error *err)
 {
     *deploy = (struct sv_deploy){0};
-    return fail(err, OZ_ERR_UNSUPPORTED,
-                "--deploy-config %s: this build reads no YAML; configure it with libyaml "
-                "(-DOUNCE_YAML=ON).",
-                path);
+    return sv_error(err, OZ_ERR_UNSUPPORTED,
+                    "--deploy-config %s: this build reads no YAML; configure it with libyaml "
+                    "(-DOUNCE_YAML=ON).",
+                    path);
 }
 
 #endif

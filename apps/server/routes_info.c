@@ -175,25 +175,25 @@ static void put_defaults(const struct sv_app *app, struct sv_text *out)
     sv_json_close(out, '}');
 }
 
+/* A gauge of each scheme: the member of that name. */
+static void put_gauge(struct sv_text *out, const struct sv_json *schemes, const char *name,
+                      const char *help, const char *member)
+{
+    sv_text_printf(out, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name);
+    for (size_t i = 0; schemes != NULL && i < sv_json_count(schemes); i++) {
+        const struct sv_json *row = sv_json_at(schemes, i);
+        sv_text_printf(out, "%s{scheme=\"%s\"} %lld\n", name,
+                       sv_json_string(sv_json_get(row, "name")),
+                       (long long)sv_json_integer(sv_json_get(row, member)));
+    }
+}
+
 static void put_layers(struct sv_app *app, const struct sv_json *schemes)
 {
-    struct sv_text *out = &app->layers;
-    sv_text_put(out, "# HELP ounce_tensors Tensors of the model by the scheme they are in.\n"
-                     "# TYPE ounce_tensors gauge\n");
-    for (size_t i = 0; schemes != NULL && i < sv_json_count(schemes); i++) {
-        const struct sv_json *row = sv_json_at(schemes, i);
-        sv_text_printf(out, "ounce_tensors{scheme=\"%s\"} %lld\n",
-                       sv_json_string(sv_json_get(row, "name")),
-                       (long long)sv_json_integer(sv_json_get(row, "tensors")));
-    }
-    sv_text_put(out, "# HELP ounce_weight_bytes Resident bytes of weights by scheme.\n"
-                     "# TYPE ounce_weight_bytes gauge\n");
-    for (size_t i = 0; schemes != NULL && i < sv_json_count(schemes); i++) {
-        const struct sv_json *row = sv_json_at(schemes, i);
-        sv_text_printf(out, "ounce_weight_bytes{scheme=\"%s\"} %lld\n",
-                       sv_json_string(sv_json_get(row, "name")),
-                       (long long)sv_json_integer(sv_json_get(row, "resident_bytes")));
-    }
+    put_gauge(&app->layers, schemes, "ounce_tensors",
+              "Tensors of the model by the scheme they are in.", "tensors");
+    put_gauge(&app->layers, schemes, "ounce_weight_bytes", "Resident bytes of weights by scheme.",
+              "resident_bytes");
 }
 
 bool sv_loaded_make(struct sv_app *app, struct oz_error *err)

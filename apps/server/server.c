@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,18 +16,6 @@ enum {
     FLUSH_SECONDS = 2, /* for last replies to be made and taken */
     LOOK_MS = 20,
 };
-
-static enum oz_status fail(struct oz_error *err, enum oz_status status, const char *format, ...)
-    OZ_PRINTF(3, 4);
-static enum oz_status fail(struct oz_error *err, enum oz_status status, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    err->code = status;
-    (void)vsnprintf(err->message, sizeof err->message, format, args);
-    va_end(args);
-    return status;
-}
 
 /* ---- signals ---- */
 
@@ -71,10 +58,10 @@ static enum oz_status check_address(const struct sv_app *app, struct sv_address 
     const struct sv_options *o = app->options;
     const char *why = NULL;
     if (!sv_http_resolve(o->host, o->port, address, &why)) {
-        return fail(err, OZ_ERR_ARG, "--host %s is no address to listen on: %s.", o->host, why);
+        return sv_error(err, OZ_ERR_ARG, "--host %s is no address to listen on: %s.", o->host, why);
     }
     if (!address->loopback && app->keys.count == 0 && !o->allow_no_key) {
-        return fail(
+        return sv_error(
             err, OZ_ERR_ARG,
             "--host %s can be reached from other machines, and there is no API key. Give one "
             "(--api-key-file FILE), or --allow-no-key if something before this server checks "
@@ -82,12 +69,13 @@ static enum oz_status check_address(const struct sv_app *app, struct sv_address 
             o->host);
     }
     if ((o->tls_cert != NULL) != (o->tls_key != NULL)) {
-        return fail(err, OZ_ERR_ARG, "--tls-cert and --tls-key come together.");
+        return sv_error(err, OZ_ERR_ARG, "--tls-cert and --tls-key come together.");
     }
     if (o->public_url != NULL && strncmp(o->public_url, "http://", 7) != 0 &&
         strncmp(o->public_url, "https://", 8) != 0) {
-        return fail(err, OZ_ERR_ARG, "--public-url must begin with http:// or https://, not '%s'.",
-                    o->public_url);
+        return sv_error(err, OZ_ERR_ARG,
+                        "--public-url must begin with http:// or https://, not '%s'.",
+                        o->public_url);
     }
     return OZ_OK;
 }
@@ -99,7 +87,7 @@ static enum oz_status read_pem(struct sv_text *text, const char *option, const c
     if (path == NULL || sv_read_file(text, path, PEM_BYTES, &why)) {
         return OZ_OK;
     }
-    return fail(err, OZ_ERR_IO, "%s %s cannot be read: %s.", option, path, why);
+    return sv_error(err, OZ_ERR_IO, "%s %s cannot be read: %s.", option, path, why);
 }
 
 static enum oz_status read_defaults(struct sv_app *app, struct oz_error *err)
@@ -109,7 +97,7 @@ static enum oz_status read_defaults(struct sv_app *app, struct oz_error *err)
     sv_ask_init(&app->initial);
     if (text != NULL &&
         !sv_ask_parse(&app->initial, SV_API_DEFAULTS, text, strlen(text), NULL, &problem)) {
-        return fail(err, OZ_ERR_ARG, "default_sampling_params: %s", problem.message);
+        return sv_error(err, OZ_ERR_ARG, "default_sampling_params: %s", problem.message);
     }
     return OZ_OK;
 }
@@ -162,8 +150,8 @@ static enum oz_status listen_up(struct sv_app *app, const struct sv_address *add
         };
         app->http = sv_http_start(&http, address, why, sizeof why);
         if (app->http == NULL) {
-            status =
-                fail(err, OZ_ERR_IO, "Cannot listen on %s, port %d: %s.", o->host, o->port, why);
+            status = sv_error(err, OZ_ERR_IO, "Cannot listen on %s, port %d: %s.", o->host, o->port,
+                              why);
         }
     }
     if (key.data != NULL) {
@@ -189,7 +177,7 @@ static enum oz_status name_model(struct sv_app *app, struct oz_error *err)
     const char *path = o->engine->model;
     app->names = calloc(o->served_name_count + 2, sizeof *app->names);
     if (app->names == NULL) {
-        return fail(err, OZ_ERR_NOMEM, "Out of memory.");
+        return sv_error(err, OZ_ERR_NOMEM, "Out of memory.");
     }
     for (size_t i = 0; i < o->served_name_count; i++) {
         app->names[app->name_count++] = o->served_names[i];
@@ -232,7 +220,7 @@ static enum oz_status load(struct sv_app *app, struct oz_error *err)
         return status;
     }
     if (!sv_loaded_make(app, err)) {
-        return err->code != OZ_OK ? err->code : fail(err, OZ_ERR_NOMEM, "Out of memory.");
+        return err->code != OZ_OK ? err->code : sv_error(err, OZ_ERR_NOMEM, "Out of memory.");
     }
     oz_service_options_default(&service);
     service.max_num_seqs = o->max_num_seqs;
@@ -317,7 +305,7 @@ static enum oz_status run(struct sv_app *app, struct oz_error *err)
         .request_timeout = o->request_timeout, .result_ttl = o->result_ttl, .finish_ctx = app};
     app->desk = app->openapi.failed ? NULL : sv_desk_open(&desk);
     if (app->desk == NULL) {
-        return fail(err, OZ_ERR_NOMEM, "Out of memory, or no thread could be started.");
+        return sv_error(err, OZ_ERR_NOMEM, "Out of memory, or no thread could be started.");
     }
     status = listen_up(app, &address, err);
     if (status != OZ_OK) {
@@ -340,7 +328,7 @@ enum oz_status sv_serve(const struct sv_options *options, struct oz_error *err)
 {
     struct sv_app *app = calloc(1, sizeof *app);
     if (app == NULL) {
-        return fail(err, OZ_ERR_NOMEM, "Out of memory.");
+        return sv_error(err, OZ_ERR_NOMEM, "Out of memory.");
     }
     app->options = options;
     app->started = time(NULL);

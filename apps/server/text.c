@@ -102,6 +102,16 @@ int sv_text_write(void *ctx, const char *data, size_t bytes)
     return text->failed;
 }
 
+enum oz_status sv_error(struct oz_error *err, enum oz_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    err->code = status;
+    (void)vsnprintf(err->message, sizeof err->message, format, args);
+    va_end(args);
+    return status;
+}
+
 char *sv_format(const char *format, ...)
 {
     va_list args;

@@ -24,6 +24,10 @@ void sv_text_free(struct sv_text *text);
 /* An oz_write_fn that adds to a struct sv_text. */
 int sv_text_write(void *ctx, const char *data, size_t bytes);
 
+/* Fills the record; returns the status. */
+enum oz_status sv_error(struct oz_error *err, enum oz_status status, const char *format, ...)
+    OZ_PRINTF(3, 4);
+
 char *sv_format(const char *format, ...) OZ_PRINTF(1, 2); /* NULL: no memory. free() */
 char *sv_copy(const char *string);                        /* likewise */
 

@@ -454,7 +454,6 @@ static enum oz_status run_all(struct run *r)
     if (!oz_modulation_stays(r->p)) {
         r->mod = r->p->modulation->mod;
         r->stats->used.table = r->p->modulation->bytes;
-        r->stats->used.making = r->stats->measured.making;
     }
     OZ_TRY(fill_plan(r));
     size_t held = 0;

@@ -1,4 +1,4 @@
-# completions.zsh FOLDER: drives shells in FOLDER/work, with zsh/_ounce and ounce (for bash) of FOLDER.
+# completions.zsh FOLDER: drives shells in FOLDER/here, with zsh/_ounce and ounce (for bash) of FOLDER.
 # Called by `completions`. A line is typed, TAB is pressed, and Ctrl-G, bound in the shell to a function
 # that prints the line, tells what became of it.
 emulate -R zsh
@@ -25,7 +25,7 @@ wait_for() {
 # start NAME COMMAND SETUP: a shell on a terminal, ready for lines.
 start() {
     name=$1
-    zpty -b shell "cd ${(q)folder}/work && env -i PATH=${(q)PATH} HOME=${(q)folder} TERM=dumb LC_ALL=C $2"
+    zpty -b shell "cd ${(q)folder}/here && env -i PATH=${(q)PATH} HOME=${(q)folder} TERM=dumb LC_ALL=C $2"
     zpty -w shell "$3; echo rea''dy"
     if ! wait_for ready; then
         print -r -- "$name does not start: ${(V)seen}"

@@ -129,16 +129,8 @@ enum oz_status oz_qwen_image_build(struct oz_qwen_image *m, const struct oz_qwen
 
 int32_t oz_qwen_image_mod_part(const struct oz_qwen_image *m, const struct oz_layer *layer)
 {
-    if (layer->bind == &m->norm_out.w || layer->bind == &m->norm_out.b) {
-        return m->config.layers;
+    if (layer->role != OZ_ROLE_MODULATION) {
+        return -1;
     }
-    for (int32_t i = 0; i < m->config.layers; i++) {
-        const struct oz_linear *image = &m->blocks[i].image.mod;
-        const struct oz_linear *text = &m->blocks[i].text.mod;
-        if (layer->bind == &image->w || layer->bind == &image->b || layer->bind == &text->w ||
-            layer->bind == &text->b) {
-            return i;
-        }
-    }
-    return -1;
+    return layer->block_number > 0 ? layer->block_number - 1 : m->config.layers;
 }

@@ -160,6 +160,23 @@ static enum oz_status check_size(const struct oz_dialect_reader *r, const struct
     return OZ_OK;
 }
 
+enum oz_status oz_form_take_int8(const struct oz_dialect_reader *r, int32_t row,
+                                 enum oz_act_mode mode)
+{
+    const struct oz_tensor_view *t = oz_form_find(r, row, "weight_scale");
+    bool one = t != NULL && t->elements == 1 && r->table->rows[row].shape[0] != 1;
+    const struct oz_form f = {.scheme = "int8",
+                              .codes = "weight",
+                              .scales = "weight_scale",
+                              .code_dtype = OZ_DTYPE_I8,
+                              .scale_dtype = OZ_DTYPE_F32,
+                              .per_byte = 1,
+                              .scope = one ? OZ_FORM_TENSOR : OZ_FORM_ROW,
+                              .scale_move = one ? OZ_MOVE_REPEAT : OZ_MOVE_BYTES,
+                              .mode = mode};
+    return oz_form_take(r, row, &f);
+}
+
 enum oz_status oz_form_take_fp8(const struct oz_dialect_reader *r, int32_t row, const char *codes,
                                 const char *scales, bool inverse)
 {

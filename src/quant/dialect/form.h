@@ -31,6 +31,14 @@ struct oz_form {
     enum oz_act_mode mode;
 };
 
+/* Codes in groups of 32 columns under scales that are exponents, "weight_scale". */
+#define OZ_FORM_MX(scheme_name, codes_name, dtype, codes_in_a_byte)                       \
+    {                                                                                     \
+        .scheme = (scheme_name), .codes = (codes_name), .scales = "weight_scale",         \
+        .code_dtype = (dtype), .scale_dtype = OZ_DTYPE_U8, .per_byte = (codes_in_a_byte), \
+        .scope = OZ_FORM_GROUP, .group = 32,                                              \
+    }
+
 /* The form of a layer, into row `row` of r->out. Errors as oz_stored_take. */
 OZ_MUST_USE enum oz_status oz_form_take(const struct oz_dialect_reader *r, int32_t row,
                                         const struct oz_form *form);
@@ -40,6 +48,10 @@ OZ_MUST_USE enum oz_status oz_form_take(const struct oz_dialect_reader *r, int32
  * file's reciprocal with `inverse`. */
 OZ_MUST_USE enum oz_status oz_form_take_fp8(const struct oz_dialect_reader *r, int32_t row,
                                             const char *codes, const char *scales, bool inverse);
+
+/* INT8 in the common names, with a scale of each row, or one of the tensor, which is then each row's. */
+OZ_MUST_USE enum oz_status oz_form_take_int8(const struct oz_dialect_reader *r, int32_t row,
+                                             enum oz_act_mode mode);
 
 /* Integers of 4 bits in groups; codes of `form` are one nibble each at `at` (NULL: row by row, the even
  * one low), scales [rows, groups] or `transposed`; `mins` like scales, or NULL. code_move: SIGNED or BYTES

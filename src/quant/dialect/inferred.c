@@ -8,30 +8,9 @@
 #include "base/error.h"
 #include "quant/dialect/form.h"
 
-static const struct oz_form mxfp8 = {.scheme = "mxfp8",
-                                     .codes = "weight",
-                                     .scales = "weight_scale",
-                                     .code_dtype = OZ_DTYPE_F8_E4M3,
-                                     .scale_dtype = OZ_DTYPE_U8,
-                                     .per_byte = 1,
-                                     .scope = OZ_FORM_GROUP,
-                                     .group = 32};
-static const struct oz_form mxfp4 = {.scheme = "mxfp4",
-                                     .codes = "weight",
-                                     .scales = "weight_scale",
-                                     .code_dtype = OZ_DTYPE_U8,
-                                     .scale_dtype = OZ_DTYPE_U8,
-                                     .per_byte = 2,
-                                     .scope = OZ_FORM_GROUP,
-                                     .group = 32};
-static const struct oz_form packed_mxfp4 = {.scheme = "mxfp4",
-                                            .codes = "weight_packed",
-                                            .scales = "weight_scale",
-                                            .code_dtype = OZ_DTYPE_U8,
-                                            .scale_dtype = OZ_DTYPE_U8,
-                                            .per_byte = 2,
-                                            .scope = OZ_FORM_GROUP,
-                                            .group = 32};
+static const struct oz_form mxfp8 = OZ_FORM_MX("mxfp8", "weight", OZ_DTYPE_F8_E4M3, 1);
+static const struct oz_form mxfp4 = OZ_FORM_MX("mxfp4", "weight", OZ_DTYPE_U8, 2);
+static const struct oz_form packed_mxfp4 = OZ_FORM_MX("mxfp4", "weight_packed", OZ_DTYPE_U8, 2);
 static const struct oz_form packed_nvfp4 = {.scheme = "nvfp4",
                                             .codes = "weight_packed",
                                             .scales = "weight_scale",

@@ -44,26 +44,11 @@ static const struct algo {
     NVFP4("NVFP4_SVD"),
     NVFP4("W4A8_NVFP4_FP8"),
 #undef NVFP4
-    {"MXFP8",
-     "modelopt_mxfp8",
-     FORM,
-     OZ_DTYPE_F8_E4M3,
-     {.scheme = "mxfp8",
-      .codes = "weight",
-      .scales = "weight_scale",
-      .code_dtype = OZ_DTYPE_F8_E4M3,
-      .scale_dtype = OZ_DTYPE_U8,
-      .per_byte = 1,
-      .scope = OZ_FORM_GROUP,
-      .group = 32}},
-#define MXFP4(name)                                                               \
-    {                                                                             \
-        name, "modelopt", FORM, OZ_DTYPE_U8,                                      \
-        {                                                                         \
-            .scheme = "mxfp4", .codes = "weight", .scales = "weight_scale",       \
-            .code_dtype = OZ_DTYPE_U8, .scale_dtype = OZ_DTYPE_U8, .per_byte = 2, \
-            .scope = OZ_FORM_GROUP, .group = 32,                                  \
-        }                                                                         \
+    {"MXFP8", "modelopt_mxfp8", FORM, OZ_DTYPE_F8_E4M3,
+     OZ_FORM_MX("mxfp8", "weight", OZ_DTYPE_F8_E4M3, 1)},
+#define MXFP4(name)                                                                        \
+    {                                                                                      \
+        name, "modelopt", FORM, OZ_DTYPE_U8, OZ_FORM_MX("mxfp4", "weight", OZ_DTYPE_U8, 2) \
     }
     MXFP4("MXFP4"),
     MXFP4("W4A8_MXFP4_FP8"),

@@ -26,31 +26,11 @@ static const struct label {
     {"W4A8_DYNAMIC", PAIRS4, OZ_ACT_NONE, {0}, false, false},
     {"WFP8AFP8_DYNAMIC", ROWS_FP8, OZ_ACT_FP8_TOKEN, {0}, false, false},
     {"W8A8FP8_DYNAMIC", ROWS_FP8, OZ_ACT_FP8_TOKEN, {0}, false, false},
-    {"W8A8_MXFP8",
-     GROUPS,
-     OZ_ACT_NONE,
-     {.scheme = "mxfp8",
-      .codes = "weight",
-      .scales = "weight_scale",
-      .code_dtype = OZ_DTYPE_F8_E4M3,
-      .scale_dtype = OZ_DTYPE_U8,
-      .per_byte = 1,
-      .scope = OZ_FORM_GROUP,
-      .group = 32},
-     false,
+    {"W8A8_MXFP8", GROUPS, OZ_ACT_NONE, OZ_FORM_MX("mxfp8", "weight", OZ_DTYPE_F8_E4M3, 1), false,
      false},
-#define MXFP4(name, scheme_, dual, low_rank) \
-    {                                        \
-        name, GROUPS, OZ_ACT_NONE,           \
-            {.scheme = (scheme_),            \
-             .codes = "weight",              \
-             .scales = "weight_scale",       \
-             .code_dtype = OZ_DTYPE_U8,      \
-             .scale_dtype = OZ_DTYPE_U8,     \
-             .per_byte = 2,                  \
-             .scope = OZ_FORM_GROUP,         \
-             .group = 32},                   \
-            dual, low_rank                   \
+#define MXFP4(name, scheme_, dual, low_rank)                                                     \
+    {                                                                                            \
+        name, GROUPS, OZ_ACT_NONE, OZ_FORM_MX(scheme_, "weight", OZ_DTYPE_U8, 2), dual, low_rank \
     }
     MXFP4("W4A4_MXFP4", "mxfp4", false, false),
     MXFP4("W4A8_MXFP", "mxfp4", false, false),

@@ -125,18 +125,7 @@ static enum oz_status take_int4(const struct oz_dialect_reader *r, int32_t row,
 static enum oz_status take_int8(const struct oz_dialect_reader *r, int32_t row,
                                 const struct spec *s)
 {
-    const struct oz_tensor_view *t = oz_form_find(r, row, "weight_scale");
-    bool one = t != NULL && t->elements == 1 && r->table->rows[row].shape[0] != 1;
-    const struct oz_form f = {.scheme = "int8",
-                              .codes = "weight",
-                              .scales = "weight_scale",
-                              .code_dtype = OZ_DTYPE_I8,
-                              .scale_dtype = OZ_DTYPE_F32,
-                              .per_byte = 1,
-                              .scope = one ? OZ_FORM_TENSOR : OZ_FORM_ROW,
-                              .scale_move = one ? OZ_MOVE_REPEAT : OZ_MOVE_BYTES,
-                              .mode = s->acts ? OZ_ACT_INT8_TOKEN : OZ_ACT_NONE};
-    OZ_TRY(oz_form_take(r, row, &f));
+    OZ_TRY(oz_form_take_int8(r, row, s->acts ? OZ_ACT_INT8_TOKEN : OZ_ACT_NONE));
     (void)oz_form_spend(r, row, "input_scale");
     (void)oz_form_spend(r, row, "input_zero_point");
     return oz_form_zeros(r, row, "weight_zero_point");
