@@ -50,7 +50,15 @@ struct oz_device {
     bool host_memory, plan_only;
     bool f32_math;  /* OZ_DEVICE_F32 */
     bool half_rows; /* rows that operators round to bf16 anyway are best kept so between them */
-    void *impl;     /* the backend's own */
+    /* A gated residual is best added by the norm behind it (norm_mod's y), not by the product before. */
+    bool adds_late;
+    /* qk_norm_rope takes an out of bf16, and attention takes joined rows of it as they lie. */
+    bool rope_out;
+    /* There is (or, but for plan_only, would be) a second queue for small work beside the first: `side`,
+     * the device's own; NULL: none. */
+    bool has_side;
+    struct oz_queue *side;
+    void *impl;           /* the backend's own */
     struct oz_pool *pool; /* host threads for the backend's use; borrowed */
     const struct oz_op_table *ops;
 
@@ -104,7 +112,7 @@ struct oz_device {
 
 /* Version of this contract between the engine and a backend that is a plug-in; raised with every
  * change of struct oz_device, struct oz_op_table or an operator's arguments. */
-#define OZ_BACKEND_ABI 7U
+#define OZ_BACKEND_ABI 8U
 
 /* A backend as the registry lists it. */
 struct oz_backend {

@@ -324,7 +324,7 @@ enum oz_rope {
 };
 
 /*
- * In place on x [m, heads * head_dim]: per head, RMS norm over head_dim with weight (absent: no
+ * On x [m, heads * head_dim], in place or to out (plain bf16 rows; on devices with rope_out): per head, RMS norm over head_dim with weight (absent: no
  * norm), then rotation of the first 2 * cols features by the angles of row table_rows[r] of the
  * tables: (a, b) -> (a cos - b sin, a sin + b cos).
  */
@@ -337,6 +337,7 @@ struct oz_qk_norm_rope_args {
     enum oz_rope rope;
     const struct oz_act *cosine, *sine; /* [.., pairs] */
     const int32_t *table_rows;          /* device [m]; NULL: row r */
+    struct oz_act *out;                 /* [m, heads * head_dim]; NULL: x itself */
 };
 
 /*

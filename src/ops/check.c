@@ -179,6 +179,9 @@ const char *oz_check_qk_norm_rope(const struct oz_qk_norm_rope_args *a)
     if (!vector_of(a->weight, a->head_dim)) {
         return "the weight is not as long as a head";
     }
+    if (a->out != NULL && !same_shape(a->out, a->x)) {
+        return "x and out have different shapes";
+    }
     if (a->rope == OZ_ROPE_NONE) {
         return NULL;
     }

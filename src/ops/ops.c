@@ -108,7 +108,7 @@ DISPATCH(oz_op_attention, OZ_OP_ATTENTION, attention, struct oz_attention_args, 
 DISPATCH(oz_op_norm_mod, OZ_OP_NORM_MOD, norm_mod, struct oz_norm_mod_args, oz_check_norm_mod,
          a->out != NULL ? a->out : a->x)
 DISPATCH(oz_op_qk_norm_rope, OZ_OP_QK_NORM_ROPE, qk_norm_rope, struct oz_qk_norm_rope_args,
-         oz_check_qk_norm_rope, a->x)
+         oz_check_qk_norm_rope, a->out != NULL ? a->out : a->x)
 DISPATCH(oz_op_act_quant, OZ_OP_ACT_QUANT, act_quant, struct oz_act_quant_args, oz_check_act_quant,
          a->out)
 DISPATCH(oz_op_conv, OZ_OP_CONV, conv, struct oz_conv_args, oz_check_conv, a->out)

@@ -1,8 +1,9 @@
 /*
  * gpu_bench OUT.json [DEVICE [SCHEME...]]: Qwen-Image at full size with random weights, 1024x1024, 64
- * text tokens, no guidance: seconds of a step for each scheme, of the text encoder and of the VAE, and
- * where they go, operator by operator. Medians; the profile waits behind each operator, so its sum is
- * more than a step.
+ * text tokens, no guidance. For each scheme, with all three models there and modulation as a table: a step
+ * alone and of 4 and 8 pictures together, the text encoder (in the same scheme), the VAE, a picture of 20
+ * steps, what of the card it takes, and where a step goes, operator by operator. Medians; the profile
+ * waits behind each operator, so its sum is more than a step.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +23,14 @@
 #define TEXT 64
 #define PROMPT_TOKENS 98 /* with the template's 34 */
 #define REPEATS 5
+#define STEPS 20
+#define MOST_TOGETHER 8
 #define MOST_ROWS 96
 
 static FILE *json;
 static struct oz_device *dev;
 static struct oz_error err;
+static int64_t used_before; /* of the card, by the context and others */
 
 static void require(enum oz_status status)
 {
@@ -103,9 +107,34 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Measures, takes memory, warms up, times and profiles a forward. */
-static void time_forward(const char *name, void (*forward)(struct oz_exec *x, void *ctx), void *ctx,
-                         size_t weight_bytes)
+typedef void forward_fn(struct oz_exec *x, void *ctx);
+
+/* Some forwards in turn, in one step arena. */
+struct work {
+    const char *name;
+    struct {
+        forward_fn *forward;
+        void *ctx;
+        int times;
+    } parts[3];
+    int repeats;
+    bool profiled;
+};
+
+static void run_work(const struct work *w, struct oz_exec *x)
+{
+    for (int i = 0; i < 3; i++) {
+        for (int n = 0; n < w->parts[i].times; n++) {
+            const size_t mark = oz_exec_mark(x);
+            w->parts[i].forward(x, w->parts[i].ctx);
+            require(x->status);
+            oz_exec_reset(x, mark);
+        }
+    }
+}
+
+/* Measures, takes memory, warms up, times and profiles. */
+static double time_work(const struct work *w)
 {
     struct oz_arena step;
     struct oz_exec x;
@@ -113,46 +142,44 @@ static void time_forward(const char *name, void (*forward)(struct oz_exec *x, vo
     double seconds[REPEATS];
     oz_arena_init_measure(&step, "step");
     oz_exec_init(&x, dev, OZ_EXEC_MEASURE, &step, &err);
-    forward(&x, ctx);
-    require(x.status);
+    run_work(w, &x);
     size_t bytes = step.peak_bytes;
     require(dev->alloc(dev, bytes, &memory, &err));
     oz_arena_init_view(&step, "step", memory, bytes, dev->host_memory);
     oz_exec_init(&x, dev, OZ_EXEC_RUN, &step, &err);
-    for (int i = -2; i < REPEATS; i++) {
+    for (int i = w->repeats > 3 ? -2 : -1; i < w->repeats; i++) {
         double start = oz_clock_seconds();
-        forward(&x, ctx);
-        require(x.status);
+        run_work(w, &x);
         require(dev->wait(dev, NULL, &err));
         if (i >= 0) {
             seconds[i] = oz_clock_seconds() - start;
         }
     }
-    qsort(seconds, REPEATS, sizeof *seconds, by_value);
+    qsort(seconds, (size_t)w->repeats, sizeof *seconds, by_value);
+    double median = seconds[w->repeats / 2];
     int64_t available;
     int64_t total;
     require(dev->memory(dev, &available, &total, &err));
-    (void)printf(
-        "%-28s %9.3f ms (%.3f to %.3f), weights %.2f GiB, scratch %.2f GiB, card %.2f GiB\n", name,
-        1e3 * seconds[REPEATS / 2], 1e3 * seconds[0], 1e3 * seconds[REPEATS - 1],
-        (double)weight_bytes * 0x1p-30, (double)bytes * 0x1p-30,
-        (double)(total - available) * 0x1p-30);
-    (void)fprintf(
-        json,
-        ",\n  {\"name\": \"%s\", \"median_ms\": %.4f, \"least_ms\": %.4f, \"most_ms\": %.4f, "
-        "\"weight_bytes\": %zu, \"scratch_bytes\": %zu, \"card_bytes\": %lld",
-        name, 1e3 * seconds[REPEATS / 2], 1e3 * seconds[0], 1e3 * seconds[REPEATS - 1],
-        weight_bytes, bytes, (long long)(total - available));
-    line_count = 0;
-    x.dump = on_op;
-    last = oz_clock_seconds();
-    forward(&x, ctx);
-    require(x.status);
-    require(dev->wait(dev, NULL, &err));
-    print_profile();
+    (void)printf("%-28s %9.3f ms (%.3f to %.3f), scratch %.2f GiB, card %.2f GiB\n", w->name,
+                 1e3 * median, 1e3 * seconds[0], 1e3 * seconds[w->repeats - 1],
+                 (double)bytes * 0x1p-30, (double)(total - available - used_before) * 0x1p-30);
+    (void)fprintf(json,
+                  ",\n  {\"name\": \"%s\", \"median_ms\": %.4f, \"least_ms\": %.4f, \"most_ms\": "
+                  "%.4f, \"scratch_bytes\": %zu, \"card_bytes\": %lld",
+                  w->name, 1e3 * median, 1e3 * seconds[0], 1e3 * seconds[w->repeats - 1], bytes,
+                  (long long)(total - available - used_before));
+    if (w->profiled) {
+        line_count = 0;
+        x.dump = on_op;
+        last = oz_clock_seconds();
+        run_work(w, &x);
+        require(dev->wait(dev, NULL, &err));
+        print_profile();
+    }
     (void)fprintf(json, "}");
     (void)fflush(stdout);
     dev->free(dev, memory);
+    return median;
 }
 
 /* ---- inputs ---- */
@@ -180,14 +207,17 @@ static struct oz_act random_rows(int64_t rows, int64_t cols)
     return a;
 }
 
-static struct oz_ragged one_sequence(int32_t rows)
+/* `count` sequences of so many rows. */
+static struct oz_ragged sequences(int32_t count, int32_t rows)
 {
-    static int32_t offsets[8][2];
+    static int32_t offsets[16][MOST_TOGETHER + 1];
     static int used;
-    offsets[used][1] = rows;
-    struct oz_ragged r = {.count = 1, .offsets = offsets[used]};
-    r.device_offsets = device_copy(offsets[used++], sizeof offsets[0]);
-    return r;
+    int32_t *mine = offsets[used++];
+    for (int32_t i = 0; i <= count; i++) {
+        mine[i] = i * rows;
+    }
+    return (struct oz_ragged){
+        .count = count, .offsets = mine, .device_offsets = device_copy(mine, sizeof offsets[0])};
 }
 
 static void *zeros(size_t bytes)
@@ -202,21 +232,51 @@ static void *zeros(size_t bytes)
 
 struct transformer {
     struct oz_qwen_image m;
-    struct oz_qwen_image_batch b;
-    struct oz_act out;
+    struct oz_layer_table table;
+    struct oz_qwen_image_mod mod;
+    struct batch {
+        struct oz_qwen_image *m;
+        struct oz_qwen_image_batch b;
+        struct oz_act latents, states, tables[4], out;
+    } batches[3];
 };
+
+static const int32_t together[3] = {1, 4, MOST_TOGETHER};
 
 static void run_transformer(struct oz_exec *x, void *ctx)
 {
-    struct transformer *t = ctx;
-    oz_qwen_image_forward(x, &t->m, &t->b, &t->out);
+    struct batch *b = ctx;
+    oz_qwen_image_forward(x, b->m, &b->b, &b->out);
 }
 
-static void bench_transformer(struct dummy *d, const char *const *schemes, int count)
+static void make_batch(struct transformer *t, struct batch *b, int32_t count)
 {
-    static struct transformer t;
+    const int32_t pixels = count * SIDE * SIDE;
+    const int32_t text = count * TEXT;
+    b->m = &t->m;
+    b->latents = random_rows(pixels, 64);
+    b->states = random_rows(text, 3584);
+    for (int i = 0; i < 4; i++) {
+        b->tables[i] = random_rows(i < 2 ? pixels : text, 64);
+    }
+    b->b = (struct oz_qwen_image_batch){.image = sequences(count, SIDE * SIDE),
+                                        .text = sequences(count, TEXT),
+                                        .latents = &b->latents,
+                                        .text_states = &b->states,
+                                        .image_cos = &b->tables[0],
+                                        .image_sin = &b->tables[1],
+                                        .text_cos = &b->tables[2],
+                                        .text_sin = &b->tables[3],
+                                        .mod = &t->mod,
+                                        .image_mod = zeros((size_t)pixels * 4),
+                                        .text_mod = zeros((size_t)text * 4)};
+    b->out = random_rows(pixels, 64);
+}
+
+static void make_transformer(struct transformer *t)
+{
     static struct oz_act acts[256];
-    static struct oz_qwen_image_mod mod;
+    static struct oz_arena host;
     struct oz_qwen_image_config c = {.patch_size = 2,
                                      .in_channels = 64,
                                      .out_channels = 16,
@@ -225,47 +285,22 @@ static void bench_transformer(struct dummy *d, const char *const *schemes, int c
                                      .head_dim = 128,
                                      .text_dim = 3584,
                                      .rope_dims = {16, 56, 56}};
-    struct oz_arena host;
     struct oz_arena plan;
-    struct oz_layer_table table;
     require(oz_arena_init_host(&host, "host", oz_qwen_image_host_bytes(&c), &err));
-    require(oz_qwen_image_build(&t.m, &c, &host, &table, &err));
+    require(oz_qwen_image_build(&t->m, &c, &host, &t->table, &err));
     oz_arena_init_measure(&plan, "plan");
-    require(oz_qwen_image_mod_init(&mod, &t.m, 1, acts, &plan));
+    require(oz_qwen_image_mod_init(&t->mod, &t->m, 1, acts, &plan));
     void *memory = zeros(plan.used_bytes);
     oz_arena_init_view(&plan, "plan", memory, plan.used_bytes, dev->host_memory);
-    require(oz_qwen_image_mod_init(&mod, &t.m, 1, acts, &plan));
-    struct oz_act latents = random_rows(SIDE * SIDE, 64);
-    struct oz_act states = random_rows(TEXT, c.text_dim);
-    struct oz_act tables[4] = {random_rows(SIDE * SIDE, 64), random_rows(SIDE * SIDE, 64),
-                               random_rows(TEXT, 64), random_rows(TEXT, 64)};
-    t.b = (struct oz_qwen_image_batch){.image = one_sequence(SIDE * SIDE),
-                                       .text = one_sequence(TEXT),
-                                       .latents = &latents,
-                                       .text_states = &states,
-                                       .image_cos = &tables[0],
-                                       .image_sin = &tables[1],
-                                       .text_cos = &tables[2],
-                                       .text_sin = &tables[3],
-                                       .mod = &mod,
-                                       .image_mod = zeros(SIDE * SIDE * 4),
-                                       .text_mod = zeros(TEXT * 4)};
-    t.out = random_rows(SIDE * SIDE, 64);
-    for (int i = 0; i < count; i++) {
-        char name[64];
-        bool plain = strcmp(schemes[i], "bf16") == 0;
-        double start = oz_clock_seconds();
-        require(dummy_fill(d, &table, plain ? NULL : schemes[i], &err));
-        (void)snprintf(name, sizeof name, "step %s", schemes[i]);
-        (void)printf("  weights made in %.1f s\n", oz_clock_seconds() - start);
-        time_forward(name, run_transformer, &t, d->bytes);
+    require(oz_qwen_image_mod_init(&t->mod, &t->m, 1, acts, &plan));
+    for (int i = 0; i < 3; i++) {
+        make_batch(t, &t->batches[i], together[i]);
     }
-    dev->free(dev, memory);
-    dummy_empty(d);
 }
 
 struct text_encoder {
     struct oz_qwen25_vl m;
+    struct oz_layer_table table;
     struct oz_qwen25_vl_batch b;
     struct oz_act out;
 };
@@ -276,9 +311,11 @@ static void run_text(struct oz_exec *x, void *ctx)
     oz_qwen25_vl_forward(x, &t->m, &t->b, &t->out);
 }
 
-static void bench_text(struct dummy *d)
+static void make_text(struct text_encoder *t)
 {
-    static struct text_encoder t;
+    static struct oz_arena host;
+    static struct oz_ragged sequence;
+    static struct oz_act tables[2];
     struct oz_qwen25_vl_config c = {.hidden = 3584,
                                     .intermediate = 18944,
                                     .layers = 28,
@@ -289,25 +326,22 @@ static void bench_text(struct dummy *d)
                                     .mrope_section = {16, 24, 24},
                                     .rope_theta = 1e6,
                                     .eps = 1e-6F};
-    struct oz_arena host;
-    struct oz_layer_table table;
     require(oz_arena_init_host(&host, "host", oz_qwen25_vl_host_bytes(&c), &err));
-    require(oz_qwen25_vl_build(&t.m, &c, &host, &table, "", &err));
-    require(dummy_fill(d, &table, NULL, &err));
-    struct oz_ragged sequence = one_sequence(PROMPT_TOKENS);
-    struct oz_act tables[2] = {random_rows(PROMPT_TOKENS, 64), random_rows(PROMPT_TOKENS, 64)};
-    t.b = (struct oz_qwen25_vl_batch){.rows = PROMPT_TOKENS,
-                                      .ids = zeros(PROMPT_TOKENS * 4),
-                                      .sequences = &sequence,
-                                      .cosine = &tables[0],
-                                      .sine = &tables[1]};
-    t.out = random_rows(PROMPT_TOKENS, c.hidden);
-    time_forward("text encoder bf16", run_text, &t, d->bytes);
-    dummy_empty(d);
+    require(oz_qwen25_vl_build(&t->m, &c, &host, &t->table, "", &err));
+    sequence = sequences(1, PROMPT_TOKENS);
+    tables[0] = random_rows(PROMPT_TOKENS, 64);
+    tables[1] = random_rows(PROMPT_TOKENS, 64);
+    t->b = (struct oz_qwen25_vl_batch){.rows = PROMPT_TOKENS,
+                                       .ids = zeros(PROMPT_TOKENS * 4),
+                                       .sequences = &sequence,
+                                       .cosine = &tables[0],
+                                       .sine = &tables[1]};
+    t->out = random_rows(PROMPT_TOKENS, c.hidden);
 }
 
 struct decoder {
     struct oz_qwen_vae m;
+    struct oz_layer_table table;
     struct oz_act latent, out;
 };
 
@@ -317,25 +351,72 @@ static void run_vae(struct oz_exec *x, void *ctx)
     oz_qwen_vae_decode(x, &t->m, &t->latent, 1, 2 * SIDE, 2 * SIDE, &t->out);
 }
 
-static void bench_vae(struct dummy *d)
+static void make_vae(struct decoder *t)
 {
-    static struct decoder t;
+    static struct oz_arena host;
     struct oz_qwen_vae_config c = {.base_dim = 96,
                                    .z_dim = 16,
                                    .num_res_blocks = 2,
                                    .input_channels = 3,
                                    .levels = 4,
                                    .dim_mult = {1, 2, 4, 4}};
-    struct oz_arena host;
-    struct oz_layer_table table;
     require(oz_arena_init_host(&host, "host", oz_qwen_vae_host_bytes(&c), &err));
-    require(oz_qwen_vae_build(&t.m, &c, &host, &table, false, &err));
-    t.m.band_bytes = INT64_C(512) << 20;
-    require(dummy_fill(d, &table, NULL, &err));
-    t.latent = random_rows(4 * SIDE * SIDE, 16);
-    t.out = random_rows(256 * SIDE * SIDE, 3);
-    time_forward("vae decode", run_vae, &t, d->bytes);
-    dummy_empty(d);
+    require(oz_qwen_vae_build(&t->m, &c, &host, &t->table, false, &err));
+    t->m.band_bytes = INT64_C(512) << 20;
+    t->latent = random_rows(4 * SIDE * SIDE, 16);
+    t->out = random_rows(256 * SIDE * SIDE, 3);
+}
+
+/* ---- all of it, in one scheme ---- */
+
+struct models {
+    struct transformer transformer;
+    struct text_encoder text;
+    struct decoder vae;
+    struct dummy weights[3];
+};
+
+static void bench_scheme(struct models *m, const char *scheme, bool first)
+{
+    char name[64];
+    const char *coded = strcmp(scheme, "bf16") == 0 ? NULL : scheme;
+    double start = oz_clock_seconds();
+    require(dummy_fill(&m->weights[0], &m->transformer.table, coded, &err));
+    require(dummy_fill(&m->weights[1], &m->text.table, coded, &err));
+    require(dummy_fill(&m->weights[2], &m->vae.table, NULL, &err));
+    (void)printf("-- %s: weights of %.2f, %.2f and %.2f GiB made in %.1f s\n", scheme,
+                 (double)m->weights[0].bytes * 0x1p-30, (double)m->weights[1].bytes * 0x1p-30,
+                 (double)m->weights[2].bytes * 0x1p-30, oz_clock_seconds() - start);
+    double alone = 0;
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(name, sizeof name, "step %s x%d", scheme, together[i]);
+        const struct work w = {.name = name,
+                               .parts = {{run_transformer, &m->transformer.batches[i], 1}},
+                               .repeats = i == 0 ? REPEATS : 3,
+                               .profiled = i == 0};
+        double seconds = time_work(&w);
+        alone = i == 0 ? seconds : alone;
+        (void)printf("    %.2f pictures' steps a second, %.3f of 1 / latency\n",
+                     together[i] / seconds, together[i] * alone / seconds);
+    }
+    (void)snprintf(name, sizeof name, "text encoder %s", scheme);
+    const struct work text = {
+        .name = name, .parts = {{run_text, &m->text, 1}}, .repeats = REPEATS, .profiled = true};
+    (void)time_work(&text);
+    if (first) {
+        const struct work vae = {.name = "vae decode",
+                                 .parts = {{run_vae, &m->vae, 1}},
+                                 .repeats = REPEATS,
+                                 .profiled = true};
+        (void)time_work(&vae);
+    }
+    (void)snprintf(name, sizeof name, "picture %s, %d steps", scheme, STEPS);
+    const struct work picture = {.name = name,
+                                 .parts = {{run_text, &m->text, 1},
+                                           {run_transformer, &m->transformer.batches[0], STEPS},
+                                           {run_vae, &m->vae, 1}},
+                                 .repeats = 3};
+    (void)time_work(&picture);
 }
 
 static void print_log(void *ctx, enum oz_log_level level, const char *topic, const char *message)
@@ -348,8 +429,10 @@ static void print_log(void *ctx, enum oz_log_level level, const char *topic, con
 int main(int argc, char **argv)
 {
     static const char *const all[] = {"bf16", "fp8_per_channel", "int8", "mxfp4"};
+    static struct models m;
     struct oz_pool *pool;
-    static struct dummy d;
+    int64_t total;
+    int64_t available;
     (void)oz_log_set(print_log, NULL);
     json = argc > 1 ? fopen(argv[1], "w") : NULL;
     if (json == NULL) {
@@ -358,15 +441,29 @@ int main(int argc, char **argv)
     }
     require(oz_pool_create(&pool, 0, &err));
     require(oz_device_open(&dev, argc > 2 ? argv[2] : "cuda", 0, pool, &err));
-    require(dummy_open(&d, dev, &err));
-    (void)fprintf(json, "[\n  {\"device\": \"%s\", \"tier\": \"%s\", \"side\": %d, \"text\": %d}",
-                  dev->name, dev->tier, 16 * SIDE, TEXT);
-    bench_transformer(&d, argc > 3 ? (const char *const *)argv + 3 : all, argc > 3 ? argc - 3 : 4);
-    bench_text(&d);
-    bench_vae(&d);
+    require(dev->memory(dev, &available, &total, &err));
+    used_before = total - available;
+    (void)fprintf(json,
+                  "[\n  {\"device\": \"%s\", \"tier\": \"%s\", \"side\": %d, \"text\": %d, "
+                  "\"used_before\": %lld}",
+                  dev->name, dev->tier, 16 * SIDE, TEXT, (long long)used_before);
+    for (int i = 0; i < 3; i++) { /* with one noise */
+        require(i == 0 ? dummy_open(&m.weights[0], dev, &err)
+                       : dummy_share(&m.weights[i], &m.weights[0]));
+    }
+    make_transformer(&m.transformer);
+    make_text(&m.text);
+    make_vae(&m.vae);
+    const char *const *schemes = argc > 3 ? (const char *const *)argv + 3 : all;
+    int count = argc > 3 ? argc - 3 : 4;
+    for (int i = 0; i < count; i++) {
+        bench_scheme(&m, schemes[i], i == 0);
+    }
     (void)fprintf(json, "\n]\n");
     (void)fclose(json);
-    dummy_close(&d);
+    for (int i = 2; i >= 0; i--) {
+        dummy_close(&m.weights[i]);
+    }
     oz_device_close(&dev);
     oz_pool_destroy(&pool);
     return 0;

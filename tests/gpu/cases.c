@@ -55,6 +55,12 @@ static const struct linear_shape linears[] = {
      false, 0},
     {"fp8_tensor", OZ_ACT_FP8_TOKEN, 70, 256, 512, OZ_DTYPE_F8_E4M3, OZ_DTYPE_BF16, true, false,
      false, OZ_FN_GELU_TANH},
+    {"fp8_channel", OZ_ACT_FP8_TOKEN, 300, 3072, 512, OZ_DTYPE_F8_E4M3, OZ_DTYPE_F8_E4M3, true,
+     false, false, OZ_FN_GELU_TANH},
+    {"fp8_channel", OZ_ACT_FP8_TOKEN, 45, 3072, 512, OZ_DTYPE_F8_E4M3, OZ_DTYPE_BF16, true, false,
+     false, OZ_FN_GELU_TANH},
+    {"int8_channel", OZ_ACT_INT8_TOKEN, 45, 3072, 512, OZ_DTYPE_I8, OZ_DTYPE_I8, true, false, false,
+     OZ_FN_GELU_TANH},
     {"int8_channel", OZ_ACT_INT8_TOKEN, 70, 256, 512, OZ_DTYPE_I8, OZ_DTYPE_F32, true, false, true,
      0},
     {"fp8_channel", OZ_ACT_NONE, 50, 256, 512, OZ_DTYPE_BF16, OZ_DTYPE_F32, true, false, false, 0},
@@ -79,18 +85,27 @@ static double linear_bound(const struct linear_shape *s)
 {
     bool wide = strcmp(s->codec, "f32") != 0 && strcmp(s->codec, "bf16") != 0;
     bool exact = s->mode == OZ_ACT_FP8_TOKEN || s->mode == OZ_ACT_INT8_TOKEN;
-    double store = s->out == OZ_DTYPE_BF16 ? 0x1p-9 : 0;
+    /* Codes: where a sum lies between two, another rounding before it takes the other one; half a unit of
+     * e4m3 is 2^-4, and one element in eight at most is so near. */
+    double store = s->out == OZ_DTYPE_BF16      ? 0x1p-9
+                   : s->out == OZ_DTYPE_F8_E4M3 ? 0x1p-6
+                   : s->out == OZ_DTYPE_I8      ? 0x1p-10
+                                                : 0;
     /* Tensor cores of e4m3 keep 13 bits below the largest term of a sum. */
     double sums = s->mode == OZ_ACT_FP8_TOKEN ? 0x1p-11 : 0x1p-18;
     double rows = strcmp(s->codec, "bf16") == 0 && s->x == OZ_DTYPE_F32 ? 0x1p-9 : 0;
-    return store + sums + rows + (wide && !exact ? 0x1p-8 : 0);
+    /* Where cuBLASLt adds the bias behind FP8, it is rounded to bf16; gelu comes behind bf16 there. */
+    double bias = s->mode == OZ_ACT_FP8_TOKEN && s->bias ? 0x1p-10 : 0;
+    double half = s->mode == OZ_ACT_FP8_TOKEN && s->fn != OZ_FN_NONE ? 0x1p-9 : 0;
+    return store + sums + rows + bias + half + (wide && !exact ? 0x1p-8 : 0);
 }
 
 static struct gpu_case linear(struct twin *t, int variant)
 {
     const struct linear_shape *s = &linears[variant];
     struct oz_act_spec spec = mode_spec(s->mode);
-    const struct oz_act_spec out = {.dtype = s->out};
+    bool coded = s->out == OZ_DTYPE_F8_E4M3 || s->out == OZ_DTYPE_I8;
+    const struct oz_act_spec out = coded ? spec : (struct oz_act_spec){.dtype = s->out};
     struct oz_act *x = s->mode == OZ_ACT_NONE ? twin_act(t, s->m, s->k, 0, s->x, 1)
                                               : twin_quantized(t, s->m, s->k, &spec);
     struct oz_linear *w = twin_linear(t, s->codec, s->n, s->k, s->bias);
@@ -134,13 +149,18 @@ static const struct attention_shape attentions[] = {
     {1, 2, 1, 40, OZ_MASK_CAUSAL, 0, OZ_DTYPE_F32, OZ_DTYPE_F32, false},
     {2, 2, 2, 128, OZ_MASK_NONE, 0, OZ_DTYPE_F32, OZ_DTYPE_BF16, false}, /* from here on long */
     {2, 2, 2, 64, OZ_MASK_NONE, 0, OZ_DTYPE_BF16, OZ_DTYPE_F32, false},
+    {2, 1, 1, 384, OZ_MASK_NONE, 0, OZ_DTYPE_F32, OZ_DTYPE_BF16, false},
+    {2, 2, 2, 264, OZ_MASK_NONE, 0, OZ_DTYPE_F32, OZ_DTYPE_F32, false},
+    {2, 2, 2, 128, OZ_MASK_NONE, 0, OZ_DTYPE_F32, OZ_DTYPE_BF16, false}, /* multiples of 64 */
 };
 #define LONG 8
+#define WHOLE 12
 
 static struct gpu_case attention(struct twin *t, int variant)
 {
     static const int32_t lengths[2][3] = {{70, 1, 150}, {20, 64, 3}};
     static const int32_t long_lengths[2][3] = {{30, 64, 11}, {700, 100, 1024}};
+    static const int32_t whole_lengths[2][3] = {{64, 32, 128}, {704, 608, 1024}};
     const struct attention_shape *s = &attentions[variant];
     const struct oz_act_spec out = {.dtype = s->out};
     struct oz_act *y = NULL;
@@ -152,7 +172,10 @@ static struct gpu_case attention(struct twin *t, int variant)
                                                 .mask = s->mask,
                                                 .window = s->window};
     for (int i = s->segments - 1; i >= 0; i--) { /* the last made is the first: compared */
-        struct oz_ragged *r = twin_ragged(t, 3, variant < LONG ? lengths[i] : long_lengths[i]);
+        struct oz_ragged *r = twin_ragged(t, 3,
+                                          variant < LONG    ? lengths[i]
+                                          : variant < WHOLE ? long_lengths[i]
+                                                            : whole_lengths[i]);
         int64_t rows = r->offsets[3];
         int64_t q = (int64_t)s->heads * s->dim;
         int64_t kv = (int64_t)s->kv_heads * s->dim;
@@ -174,10 +197,11 @@ static struct gpu_case attention(struct twin *t, int variant)
 
 static struct gpu_case norm_mod(struct twin *t, int variant)
 {
-    static const enum oz_norm norms[] = {OZ_NORM_LAYER, OZ_NORM_RMS, OZ_NORM_CHANNEL_L2,
-                                         OZ_NORM_LAYER, OZ_NORM_NONE};
-    static const int64_t cols[] = {3072, 256, 96, 100, 33};
-    static const int64_t rows[] = {37, 64, 1000, 9, 5};
+    static const enum oz_norm norms[] = {OZ_NORM_LAYER, OZ_NORM_RMS,  OZ_NORM_CHANNEL_L2,
+                                         OZ_NORM_LAYER, OZ_NORM_NONE, OZ_NORM_CHANNEL_L2,
+                                         OZ_NORM_LAYER};
+    static const int64_t cols[] = {3072, 256, 96, 100, 33, 384, 1000};
+    static const int64_t rows[] = {37, 64, 1000, 9, 5, 77, 50};
     int64_t n = cols[variant];
     int64_t m = rows[variant];
     struct oz_act *x = twin_act(t, m, n, 4, OZ_DTYPE_F32, 1);
@@ -196,7 +220,7 @@ static struct gpu_case norm_mod(struct twin *t, int variant)
         args.norm_mod.scale = (struct oz_mod){table, n};
         args.norm_mod.mod_index = twin_ids(t, m, 3);
     }
-    if (variant >= 3) {
+    if (variant == 3 || variant == 4) {
         args.norm_mod.y = twin_act(t, m, n, 0, OZ_DTYPE_BF16, 1);
         args.norm_mod.gate = (struct oz_mod){table, 2 * n};
         args.norm_mod.mul = twin_act(t, m, variant == 3 ? n : 1, 0, OZ_DTYPE_F32, 1);
@@ -325,20 +349,22 @@ static struct gpu_case conv(struct twin *t, int variant)
 static struct gpu_case resample(struct twin *t, int variant)
 {
     static const enum oz_resample kinds[] = {OZ_RESAMPLE_NEAREST, OZ_RESAMPLE_DUP_UP,
-                                             OZ_RESAMPLE_AVG_DOWN};
+                                             OZ_RESAMPLE_AVG_DOWN, OZ_RESAMPLE_NEAREST};
     bool down = variant == 2;
-    struct oz_act *x = twin_act(t, 2 * 8 * 10, 16, 0, OZ_DTYPE_F32, 1);
-    struct oz_act *out = twin_out(t, down ? 2 * 4 * 5 : 2 * 16 * 20, variant == 1 ? 8 : 16, &f32);
+    int32_t frames = variant == 3 ? 1 : 2;
+    struct oz_act *x = twin_act(t, frames * 8 * 10, 16, 0, OZ_DTYPE_F32, 1);
+    struct oz_act *out = twin_out(t, down ? 2 * 4 * 5 : frames * 16 * 20, variant == 1 ? 8 : 16,
+                                  variant == 3 ? &bf16 : &f32);
     args.resample = (struct oz_resample_args){.x = x,
                                               .kind = kinds[variant],
-                                              .frames = 2,
+                                              .frames = frames,
                                               .height = 8,
                                               .width = 10,
                                               .factor_t = 1,
                                               .factor_y = 2,
                                               .factor_x = 2,
                                               .out = out};
-    return (struct gpu_case){OZ_OP_RESAMPLE, &args, out, 0};
+    return (struct gpu_case){OZ_OP_RESAMPLE, &args, out, variant == 3 ? 0x1p-8 : 0};
 }
 
 static struct gpu_case patch(struct twin *t, int variant)
@@ -407,13 +433,13 @@ static struct gpu_case sched_step(struct twin *t, int variant)
 const struct gpu_family gpu_families[] = {
     {"linear", linear, COUNT(linears)},
     {"attention", attention, COUNT(attentions)},
-    {"norm_mod", norm_mod, 5},
+    {"norm_mod", norm_mod, 7},
     {"qk_norm_rope", rope, 3},
     {"act_quant", act_quant, 18},
     {"embed", embed, 3},
     {"time_embed", time_embed, 2},
     {"conv", conv, COUNT(convs)},
-    {"resample", resample, 3},
+    {"resample", resample, 4},
     {"patch", patch, 3},
     {"unpatch", unpatch, 3},
     {"cfg_combine", cfg_combine, 2},

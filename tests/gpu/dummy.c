@@ -62,6 +62,13 @@ enum oz_status dummy_open(struct dummy *d, struct oz_device *dev, struct oz_erro
     return status;
 }
 
+enum oz_status dummy_share(struct dummy *d, const struct dummy *first)
+{
+    *d = (struct dummy){.dev = first->dev, .borrows = true};
+    memcpy(d->noise, first->noise, sizeof d->noise);
+    return OZ_OK;
+}
+
 void dummy_empty(struct dummy *d)
 {
     d->dev->free(d->dev, d->weights);
@@ -72,7 +79,7 @@ void dummy_empty(struct dummy *d)
 void dummy_close(struct dummy *d)
 {
     dummy_empty(d);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4 && !d->borrows; i++) {
         d->dev->free(d->dev, d->noise[i]);
     }
 }
@@ -144,13 +151,19 @@ static enum oz_status shape(const struct oz_layer *l, const struct oz_scheme *sc
     return coded ? oz_param_set_acts(p, scheme, err) : OZ_OK;
 }
 
+/* Modulation is a table that is made before the steps (--modulation schedule). */
+static bool stays(const struct oz_layer *l)
+{
+    return l->role != OZ_ROLE_MODULATION;
+}
+
 /* Sizes of all planes; with memory, their places and contents. */
 static enum oz_status lay(struct dummy *d, const struct oz_layer_table *t, uint8_t *memory,
                           size_t *total, struct oz_error *err)
 {
     *total = 0;
     for (int32_t i = 0; i < t->count; i++) {
-        struct oz_param *p = t->rows[i].bind;
+        struct oz_param *p = stays(&t->rows[i]) ? t->rows[i].bind : NULL;
         for (int j = 0; p != NULL && j < OZ_PLANE_COUNT; j++) {
             struct oz_plane_view *v = &p->weight.planes[j];
             if (!v->present) {

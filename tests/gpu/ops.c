@@ -58,7 +58,7 @@ static void compare(struct twin *t, const struct gpu_family *f, int variant, con
     }
     /* In f32 only the order of sums, and exp and its kin, differ. */
     double bound =
-        f32 && c.bound > 0x1p-18 && c.out->spec.dtype != OZ_DTYPE_BF16 && c.op != OZ_OP_TIME_EMBED
+        f32 && c.bound > 0x1p-18 && c.out->spec.dtype == OZ_DTYPE_F32 && c.op != OZ_OP_TIME_EMBED
             ? 0x1p-18
             : c.bound;
     struct twin_distance d = twin_compare(t, c.out);

@@ -239,7 +239,7 @@ static int judge_method(const struct watch *device, const struct watch *cpu)
 {
     double d = sqrt(device->squares / CASES);
     double c = sqrt(cpu->squares / CASES);
-    bool good = fabs(d - c) <= 0.1 * c;
+    bool good = d <= 1.1 * c; /* nearer to the reference is no fault */
     (void)printf("%s  first predictions: %.3e from the reference, the CPU's %.3e\n",
                  good ? "ok  " : "FAIL", d, c);
     return !good;

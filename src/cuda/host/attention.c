@@ -1,14 +1,21 @@
-/* attention: which kernel, and outputs that are quantized from f32 rows. */
+/*
+ * attention: which kernel, and outputs that are quantized from f32 rows. Long sequences without masks are
+ * joined first: cuDNN takes heads of 64 and 128; wide heads go through two products with a softmax between.
+ */
 #include "base/log.h"
 #include "cuda/host/cuda.h"
 
-#define SDPA_LEAST 512 /* keys of a sequence from which cuDNN does it */
+#define JOINED_LEAST 512   /* keys of a sequence from which it is joined */
+#define PRODUCT_ALIGN 64   /* keys and queries of products are rounded up to so many */
+#define PRODUCT_CHUNK 1024 /* queries whose scores lie there at a time */
+
+enum way { OWN, BY_CUDNN, BY_PRODUCTS };
 
 struct course {
     bool tiles;            /* bf16 on tensor cores */
-    bool sdpa;             /* some sequence is long enough for cuDNN */
+    enum way way;          /* of sequences that are long enough; OWN: there is none */
     int64_t queries, keys; /* of the longest sequence, rounded up */
-    size_t q, k, v, out, lengths;
+    size_t q, k, v, out, scores, weights;
     size_t rows[OZ_ATTENTION_SEGMENTS], amax[OZ_ATTENTION_SEGMENTS], total;
 };
 
@@ -29,37 +36,42 @@ static int64_t joined_rows(const struct oz_attention_args *a, int32_t sequence, 
     return rows;
 }
 
-/* Can cuDNN's operation do this at all? */
-static bool suits_sdpa(const struct oz_device *dev, const struct oz_attention_args *a)
+/* How long sequences go. */
+static enum way way_of(const struct oz_device *dev, const struct oz_attention_args *a)
 {
-    bool suits = oz_cuda_of(dev)->untried && !dev->f32_math && a->mask == OZ_MASK_NONE &&
-                 a->paged == NULL && a->bias == NULL && !oz_cuda_exists(a->sinks) &&
-                 a->heads == a->kv_heads && (a->head_dim == 64 || a->head_dim == 128);
+    bool suits = !dev->f32_math && a->mask == OZ_MASK_NONE && a->paged == NULL && a->bias == NULL &&
+                 !oz_cuda_exists(a->sinks) && a->heads == a->kv_heads;
     for (int32_t i = 0; i < a->segment_count; i++) {
         const struct oz_act *out = a->segments[i].out;
         suits = suits && (out == NULL || !oz_cuda_spans_sequence(&out->spec));
     }
-    return suits;
+    return !suits                                      ? OWN
+           : a->head_dim == 64 || a->head_dim == 128   ? BY_CUDNN
+           : a->head_dim > 256 && a->head_dim % 8 == 0 ? BY_PRODUCTS
+                                                       : OWN;
 }
 
 /* Room for the longest sequence's joined rows. */
-static void reserve_joined(const struct oz_attention_args *a, struct course *c)
+static void reserve_joined(const struct oz_attention_args *a, enum way way, struct course *c)
 {
     int64_t width = (int64_t)a->heads * a->head_dim;
     for (int32_t s = 0; s < a->segments[0].rows->count; s++) {
-        int64_t queries = oz_cuda_round(joined_rows(a, s, true), OZ_CUDA_SDPA_BUCKET);
+        int64_t queries = oz_cuda_round(joined_rows(a, s, true), PRODUCT_ALIGN);
         int64_t keys = joined_rows(a, s, false);
-        c->sdpa = c->sdpa || keys >= SDPA_LEAST;
-        keys = oz_cuda_round(keys, OZ_CUDA_SDPA_BUCKET);
+        c->way = keys >= JOINED_LEAST ? way : c->way;
+        keys = oz_cuda_round(keys, PRODUCT_ALIGN);
         c->queries = queries > c->queries ? queries : c->queries;
         c->keys = keys > c->keys ? keys : c->keys;
     }
-    if (c->sdpa) {
+    if (c->way != OWN) {
         c->q = oz_cuda_reserve(&c->total, c->queries, width, 2);
         c->k = oz_cuda_reserve(&c->total, c->keys, width, 2);
         c->v = oz_cuda_reserve(&c->total, c->keys, width, 2);
         c->out = oz_cuda_reserve(&c->total, c->queries, width, 2);
-        c->lengths = oz_cuda_reserve(&c->total, 8, 1, sizeof(int32_t));
+    }
+    if (c->way == BY_PRODUCTS) {
+        c->scores = oz_cuda_reserve(&c->total, PRODUCT_CHUNK, c->keys, sizeof(float));
+        c->weights = oz_cuda_reserve(&c->total, PRODUCT_CHUNK, c->keys, 2);
     }
 }
 
@@ -74,8 +86,9 @@ static struct course plan_course(const struct oz_device *dev, const struct oz_at
                                     sizeof(float));
         c.amax[i] = oz_cuda_reserve(&c.total, apart ? out->rows : 0, 1, sizeof(float));
     }
-    if (suits_sdpa(dev, a)) {
-        reserve_joined(a, &c);
+    enum way way = way_of(dev, a);
+    if (way != OWN) {
+        reserve_joined(a, way, &c);
     }
     return c;
 }
@@ -152,28 +165,146 @@ static enum oz_status quantize(const struct oz_op_ctx *ctx, const struct oz_act 
         oz_launch_act_quant(stream, rows, out, rows->rows, NULL, NULL, apart ? amax : NULL));
 }
 
-/* One sequence by cuDNN; false in *done: it has no plan for it. */
-static enum oz_status run_sdpa(const struct oz_op_ctx *ctx, const struct oz_attention_args *a,
-                               const struct course *c, struct oz_cuda_attention *d, bool *done)
+/* softmax(q k^T scale) v of each head by two products, chunk by chunk of the queries. */
+static enum oz_status run_products(const struct oz_op_ctx *ctx, const struct oz_attention_args *a,
+                                   const struct course *c, const struct oz_cuda_joined *j,
+                                   int32_t sequence)
+{
+    oz_cuda_stream stream = oz_cuda_stream_of(ctx->dev, ctx->queue);
+    const int64_t width = (int64_t)a->heads * a->head_dim;
+    const int64_t queries = joined_rows(a, sequence, true);
+    const int64_t keys = joined_rows(a, sequence, false);
+    const int64_t padded = oz_cuda_round(keys, PRODUCT_ALIGN);
+    for (int64_t unit = 0; unit < a->heads * ((queries + PRODUCT_CHUNK - 1) / PRODUCT_CHUNK);
+         unit++) {
+        int64_t first = unit / a->heads * PRODUCT_CHUNK;
+        int64_t at = unit % a->heads * a->head_dim;
+        /* All of a chunk, also behind the queries' end where the buffer holds it. */
+        int64_t m = oz_cuda_round(queries, PRODUCT_ALIGN) - first;
+        m = m < PRODUCT_CHUNK ? m : PRODUCT_CHUNK;
+        const int32_t offsets[2] = {0, (int32_t)m};
+        const struct oz_ragged rows = {.count = 1, .offsets = offsets};
+        const struct oz_cuda_gemm scores = {.m = m,
+                                            .n = padded,
+                                            .k = a->head_dim,
+                                            .x = (const uint16_t *)j->q + first * width + at,
+                                            .w = (const uint16_t *)j->k + at,
+                                            .y = oz_cuda_at(ctx, c->scores),
+                                            .x_stride = width,
+                                            .w_stride = width,
+                                            .y_stride = padded,
+                                            .x_dtype = OZ_DTYPE_BF16,
+                                            .w_dtype = OZ_DTYPE_BF16,
+                                            .y_dtype = OZ_DTYPE_F32,
+                                            .unique = true};
+        const struct oz_cuda_gemm sums = {.m = m,
+                                          .n = a->head_dim,
+                                          .k = padded,
+                                          .x = oz_cuda_at(ctx, c->weights),
+                                          .w = (const uint16_t *)j->v + at,
+                                          .y = (uint16_t *)j->out + first * width + at,
+                                          .x_stride = padded,
+                                          .w_stride = width,
+                                          .y_stride = width,
+                                          .x_dtype = OZ_DTYPE_BF16,
+                                          .w_dtype = OZ_DTYPE_BF16,
+                                          .y_dtype = OZ_DTYPE_BF16,
+                                          .w_by_k = true,
+                                          .unique = true};
+        OZ_TRY(oz_cuda_gemm_run(ctx, &scores, &rows));
+        OZ_TRY(oz_cuda_check(ctx->dev, "attention",
+                             oz_launch_softmax(stream, scores.y, m, keys, padded, a->scale,
+                                               oz_cuda_at(ctx, c->weights))));
+        OZ_TRY(oz_cuda_gemm_run(ctx, &sums, &rows));
+    }
+    return OZ_OK;
+}
+
+enum part { PART_Q, PART_K, PART_V, PART_OUT };
+
+static const struct oz_act *part_of(const struct oz_attention_args *a, int32_t segment, enum part p)
+{
+    return p == PART_Q                      ? a->segments[segment].q
+           : p == PART_K                    ? a->segments[segment].k
+           : p == PART_V                    ? a->segments[segment].v
+           : a->segments[segment].q != NULL ? a->segments[segment].out
+                                            : NULL;
+}
+
+/* Where a part of all segments lies as one matrix of bf16 rows; NULL: it does not. */
+static void *joined_at(const struct oz_attention_args *a, enum part p)
+{
+    const int64_t width = (int64_t)a->heads * a->head_dim;
+    uint16_t *first = NULL;
+    int64_t rows = 0;
+    for (int32_t i = 0; i < a->segment_count; i++) {
+        const struct oz_act *x = part_of(a, i, p);
+        if (x == NULL || x->rows == 0) {
+            continue;
+        }
+        first = first == NULL ? x->data : first;
+        if (!oz_cuda_plain(&x->spec) || x->spec.dtype != OZ_DTYPE_BF16 || x->stride != width ||
+            (uint16_t *)x->data != first + rows * width) {
+            return NULL;
+        }
+        rows += x->rows;
+    }
+    return (uintptr_t)first % 16 == 0 ? first : NULL;
+}
+
+/* One sequence whose rows lie joined already: j then points there, and to the output where that lies so
+ * too. */
+static bool lie_joined(const struct oz_attention_args *a, struct oz_cuda_joined *j)
+{
+    void *q = joined_at(a, PART_Q);
+    void *k = joined_at(a, PART_K);
+    void *v = joined_at(a, PART_V);
+    void *out = joined_at(a, PART_OUT);
+    if (a->segments[0].rows->count != 1 || q == NULL || k == NULL || v == NULL) {
+        return false;
+    }
+    j->q = q;
+    j->k = k;
+    j->v = v;
+    j->out = out != NULL ? out : j->out;
+    return true;
+}
+
+/* One long sequence; false in *done: cuDNN has no plan for it. */
+static enum oz_status run_joined(const struct oz_op_ctx *ctx, const struct oz_attention_args *a,
+                                 const struct course *c, struct oz_cuda_attention *d, bool *done)
 {
     oz_cuda_stream stream = oz_cuda_stream_of(ctx->dev, ctx->queue);
     int32_t sequence = d->first_sequence;
-    const struct oz_cuda_joined j = {.q = oz_cuda_at(ctx, c->q),
-                                     .k = oz_cuda_at(ctx, c->k),
-                                     .v = oz_cuda_at(ctx, c->v),
-                                     .out = oz_cuda_at(ctx, c->out),
-                                     .lengths = oz_cuda_at(ctx, c->lengths)};
-    const struct oz_cuda_sdpa *plan =
-        oz_cuda_sdpa_find(oz_cuda_of(ctx->dev), joined_rows(a, sequence, true),
-                          joined_rows(a, sequence, false), a->heads, a->head_dim);
-    *done = plan != NULL;
-    if (plan == NULL) {
-        return OZ_OK;
+    struct oz_cuda_joined j = {.q = oz_cuda_at(ctx, c->q),
+                               .k = oz_cuda_at(ctx, c->k),
+                               .v = oz_cuda_at(ctx, c->v),
+                               .out = oz_cuda_at(ctx, c->out)};
+    int64_t queries = joined_rows(a, sequence, true);
+    int64_t keys = joined_rows(a, sequence, false);
+    const struct oz_cuda_sdpa *plan = NULL;
+    bool in_place = false;
+    *done = true;
+    if (c->way == BY_CUDNN) {
+        plan = oz_cuda_sdpa_find(oz_cuda_of(ctx->dev), queries, keys, a->heads, a->head_dim);
+        *done = plan != NULL;
+        if (plan == NULL) {
+            return OZ_OK;
+        }
+        in_place = lie_joined(a, &j);
+    } else {
+        queries = oz_cuda_round(queries, PRODUCT_ALIGN);
+        keys = oz_cuda_round(keys, PRODUCT_ALIGN);
     }
-    OZ_TRY(oz_cuda_check(
-        ctx->dev, "attention",
-        oz_launch_join(stream, d, j.q, j.k, j.v, plan->queries, plan->keys, j.lengths)));
-    OZ_TRY(oz_cuda_sdpa_run(ctx, plan, &j, a->scale));
+    if (!in_place) {
+        OZ_TRY(oz_cuda_check(ctx->dev, "attention",
+                             oz_launch_join(stream, d, j.q, j.k, j.v, queries, keys)));
+    }
+    OZ_TRY(plan != NULL ? oz_cuda_sdpa_run(ctx, plan, &j, a->scale)
+                        : run_products(ctx, a, c, &j, sequence));
+    if (j.out != oz_cuda_at(ctx, c->out)) {
+        return OZ_OK; /* it was written where it belongs */
+    }
     int64_t row = 0;
     for (int32_t i = 0; i < a->segment_count; i++) {
         const int32_t *offsets = a->segments[i].rows->offsets;
@@ -239,15 +370,15 @@ enum oz_status oz_cuda_attention(const struct oz_op_ctx *ctx, const struct oz_at
         return OZ_ERR_UNSUPPORTED;
     }
     OZ_TRY(describe(a, &d));
-    if (!c.sdpa) {
+    if (c.way == OWN) {
         return run_own(ctx, a, &c, &d);
     }
     d.sequences = 1;
     for (int32_t s = 0; s < a->segments[0].rows->count; s++) {
         bool done = false;
         d.first_sequence = s;
-        if (joined_rows(a, s, false) >= SDPA_LEAST && joined_rows(a, s, true) > 0) {
-            OZ_TRY(run_sdpa(ctx, a, &c, &d, &done));
+        if (joined_rows(a, s, false) >= JOINED_LEAST && joined_rows(a, s, true) > 0) {
+            OZ_TRY(run_joined(ctx, a, &c, &d, &done));
         }
         if (!done) {
             OZ_TRY(run_own(ctx, a, &c, &d));

@@ -19,10 +19,10 @@
 
 /* Attention of one length by cuDNN. */
 struct oz_cuda_sdpa {
-    int64_t queries, keys; /* rows of the buffers */
+    int64_t queries, keys;
     int32_t heads, dim;
-    bool exact; /* the buffers hold nothing behind the sequence; else its lengths are told */
-    void *plan; /* NULL: cuDNN has none */
+    uint64_t asked; /* when last, counted */
+    void *plan;     /* NULL: cuDNN has none */
 };
 
 /* A sequence of so many rows has few: its products have an algorithm of their own. */
@@ -34,29 +34,36 @@ struct oz_cuda_algo {
     int32_t x_type, w_type, y_type; /* cudaDataType_t */
     int32_t kind;                   /* transposition, scales, what is fused, few rows */
     bool none;                      /* cuBLASLt has no such product */
+    bool from_file, passing;        /* not checked yet; of a picture's size, not of a layer */
     cublasLtMatmulAlgo_t algo;
+};
+
+struct oz_queue {
+    cudaStream_t stream;
+    void *
+        workspace; /* of the vendor's libraries; NULL: a queue for transfers, or the device's own */
 };
 
 struct oz_cuda {
     struct oz_device dev;
     char name[16], tier[16];
     int index;
-    int sm;              /* 90 */
-    bool untried;        /* OUNCE_UNTRIED: also what has not run on any card yet */
-    cudaStream_t stream; /* the default queue */
+    int sm;               /* 90 */
+    bool untried;         /* OUNCE_UNTRIED: also what has not run on any card yet */
+    cudaStream_t stream;  /* the default queue */
+    struct oz_queue side; /* for small work beside it: its blocks go first */
     cublasLtHandle_t lt;
     void *workspace;
     pthread_mutex_t lock; /* of algos */
+    bool algos_read, algos_changed;
     int32_t algo_count;
     struct oz_cuda_algo algos[OZ_CUDA_MOST_ALGOS];
     struct cudnnContext *dnn; /* NULL until it is needed */
     int32_t sdpa_count;
+    uint64_t sdpa_asked;
     struct oz_cuda_sdpa sdpa[OZ_CUDA_MOST_SDPA];
 };
 
-struct oz_queue {
-    cudaStream_t stream;
-};
 struct oz_event {
     cudaEvent_t event;
 };
@@ -70,6 +77,13 @@ static inline cudaStream_t oz_cuda_stream_of(const struct oz_device *dev,
                                              const struct oz_queue *queue)
 {
     return queue != NULL ? queue->stream : oz_cuda_of(dev)->stream;
+}
+
+/* Queues compute beside one another, each with a workspace. */
+static inline void *oz_cuda_workspace_of(const struct oz_device *dev, const struct oz_queue *queue)
+{
+    return queue != NULL && queue->workspace != NULL ? queue->workspace
+                                                     : oz_cuda_of(dev)->workspace;
 }
 
 /* The services of the core; set before anything else runs (plugin.c). */
@@ -131,6 +145,7 @@ struct oz_cuda_gemm {
     int64_t x_stride, w_stride, y_stride;
     enum oz_dtype x_dtype, w_dtype, y_dtype; /* F32, BF16, F8_E4M3, I8; y: F32, BF16, I32 */
     bool w_by_k;
+    bool unique;      /* a shape that a picture's size makes: its algorithm is not timed */
     bool few;         /* the algorithm for few rows; oz_cuda_gemm_run sets it */
     const void *bias; /* [n]; NULL: none */
     bool half_bias;   /* it is bf16; else f32 */
@@ -149,14 +164,11 @@ bool oz_cuda_few_rows(int64_t rows);
 
 /* sdpa.c: attention without masks of one sequence, whose rows have been joined. */
 struct oz_cuda_joined {
-    void *q, *k, *v, *out; /* bf16 [rows rounded up, heads * head_dim] */
-    int32_t *lengths;      /* device: rows of q at 0, of k and v at 4 */
+    void *q, *k, *v, *out; /* bf16 [rows, heads * head_dim] */
 };
 /* For so many rows; NULL: there is no such plan. */
 const struct oz_cuda_sdpa *oz_cuda_sdpa_find(struct oz_cuda *c, int64_t queries, int64_t keys,
                                              int32_t heads, int32_t dim);
-#define OZ_CUDA_SDPA_BUCKET \
-    64 /* lengths are rounded up to so many rows, where plans can be told them */
 OZ_MUST_USE enum oz_status oz_cuda_sdpa_run(const struct oz_op_ctx *ctx,
                                             const struct oz_cuda_sdpa *s,
                                             const struct oz_cuda_joined *j, float scale);

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "cuda/host/cuda.h"
+#include "cuda/host/gemm.h"
 
 /* Architectures on which the kernels of this tree have run (tests/gpu/last.json). */
 static const int tried[] = {90};
@@ -316,6 +316,17 @@ static enum oz_status take_resources(struct oz_cuda *c, struct oz_error *err)
     if (error == cudaSuccess) {
         error = cudaMalloc(&c->workspace, (size_t)OZ_CUDA_WORKSPACE_BYTES);
     }
+    int least = 0;
+    int greatest = 0;
+    if (error == cudaSuccess) {
+        error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    }
+    if (error == cudaSuccess) {
+        error = cudaStreamCreateWithPriority(&c->side.stream, cudaStreamNonBlocking, greatest);
+    }
+    if (error == cudaSuccess) {
+        error = cudaMalloc(&c->side.workspace, (size_t)OZ_CUDA_WORKSPACE_BYTES);
+    }
     if (error != cudaSuccess) {
         return fail_cuda(err, &c->dev, "opening the device", error);
     }
@@ -324,6 +335,7 @@ static enum oz_status take_resources(struct oz_cuda *c, struct oz_error *err)
         return OZ_FAIL(err, OZ_ERR_DEVICE, "%s: cuBLASLt does not start: %s.", c->name,
                        cublasLtGetStatusName(status));
     }
+    c->dev.side = &c->side;
     return OZ_OK;
 }
 
@@ -332,12 +344,19 @@ static void device_close(struct oz_device *dev)
     struct oz_cuda *c = oz_cuda_of(dev);
     if (!dev->plan_only) {
         (void)cudaSetDevice(c->index);
+        oz_cuda_keep_algos(c);
         oz_cuda_sdpa_close(c);
         if (c->lt != NULL) {
             (void)cublasLtDestroy(c->lt);
         }
         if (c->workspace != NULL) {
             (void)cudaFree(c->workspace);
+        }
+        if (c->side.workspace != NULL) {
+            (void)cudaFree(c->side.workspace);
+        }
+        if (c->side.stream != NULL) {
+            (void)cudaStreamDestroy(c->side.stream);
         }
         if (c->stream != NULL) {
             (void)cudaStreamDestroy(c->stream);
@@ -375,6 +394,9 @@ enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flag
         .plan_only = (flags & OZ_DEVICE_PLAN_ONLY) != 0,
         .f32_math = (flags & OZ_DEVICE_F32) != 0,
         .half_rows = (flags & OZ_DEVICE_F32) == 0,
+        .adds_late = true,
+        .has_side = true,
+        .rope_out = (flags & OZ_DEVICE_F32) == 0,
         .impl = c,
         .pool = pool,
         .ops = &oz_cuda_operators,

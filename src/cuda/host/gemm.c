@@ -1,29 +1,14 @@
 /*
  * Products, by cuBLASLt. Row-major y = x w^T is column-major y^T = w x^T: the weight is A, the rows are
- * B. A layer has two algorithms: one for sequences of few rows and one for the others, each chosen once
- * and used for any number of rows; sums over K are never split. So a row's bytes depend on its own
- * sequence alone (tests/gpu compares them).
+ * B. A layer has two algorithms (algo.c): one for sequences of few rows and one for the others, each
+ * chosen once and used for any number of rows; sums over K are never split. So a row's bytes depend on
+ * its own sequence alone (tests/gpu compares them).
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "cuda/host/cuda.h"
-
-#define CANDIDATES 16
-#define HOPPER_ALGO 66 /* cuBLASLt 13's number for its kernels of wgmma */
-
-/* Rows that the algorithms are chosen for, and that both must take. */
-#define CHOSEN_ROWS 4096
-#define CHOSEN_FEW 64
-static const int64_t rows_to_take[] = {1, 2, 13, 64, 257, CHOSEN_ROWS};
-
-/* Descriptors of one product: no heap behind them. */
-struct problem {
-    cublasLtMatmulDescOpaque_t op;
-    cublasLtMatrixLayoutOpaque_t w, x, y;
-    struct oz_cuda_algo key;
-};
+#include "cuda/host/gemm.h"
 
 static cudaDataType_t type_of(enum oz_dtype dtype)
 {
@@ -36,7 +21,7 @@ static cudaDataType_t type_of(enum oz_dtype dtype)
     }
 }
 
-static void set(struct problem *p, cublasStatus_t *s, cublasLtMatmulDescAttributes_t name,
+static void set(struct oz_cuda_problem *p, cublasStatus_t *s, cublasLtMatmulDescAttributes_t name,
                 const void *value, size_t bytes)
 {
     if (*s == CUBLAS_STATUS_SUCCESS) {
@@ -45,7 +30,7 @@ static void set(struct problem *p, cublasStatus_t *s, cublasLtMatmulDescAttribut
 }
 
 /* Bias, gelu, scales of rows and features. */
-static void set_ends(const struct oz_cuda_gemm *g, struct problem *p, cublasStatus_t *s)
+static void set_ends(const struct oz_cuda_gemm *g, struct oz_cuda_problem *p, cublasStatus_t *s)
 {
     cublasLtEpilogue_t epilogue = g->gelu && g->bias != NULL ? CUBLASLT_EPILOGUE_GELU_BIAS
                                   : g->gelu                  ? CUBLASLT_EPILOGUE_GELU
@@ -66,7 +51,8 @@ static void set_ends(const struct oz_cuda_gemm *g, struct problem *p, cublasStat
     }
 }
 
-static cublasStatus_t set_up(const struct oz_cuda_gemm *g, int64_t m, struct problem *p)
+cublasStatus_t oz_cuda_gemm_set_up(const struct oz_cuda_gemm *g, int64_t m,
+                                   struct oz_cuda_problem *p)
 {
     cudaDataType_t w_type = type_of(g->w_dtype);
     cudaDataType_t x_type = type_of(g->x_dtype);
@@ -100,160 +86,40 @@ static cublasStatus_t set_up(const struct oz_cuda_gemm *g, int64_t m, struct pro
     return s;
 }
 
-static bool same_key(const struct oz_cuda_algo *a, const struct oz_cuda_algo *b)
+cublasStatus_t oz_cuda_gemm_launch(struct oz_cuda *c, const struct oz_cuda_gemm *g,
+                                   struct oz_cuda_problem *p, const cublasLtMatmulAlgo_t *algo,
+                                   cudaStream_t stream, void *workspace)
 {
-    return a->n == b->n && a->k == b->k && a->x_type == b->x_type && a->w_type == b->w_type &&
-           a->y_type == b->y_type && a->kind == b->kind;
-}
-
-static int32_t config(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what)
-{
-    int32_t value = -1;
-    size_t written;
-    (void)cublasLtMatmulAlgoConfigGetAttribute(algo, what, &value, sizeof value, &written);
-    return value;
-}
-
-/* Does it sum K in one piece, for any number of rows? */
-static bool is_steady(struct oz_cuda *c, const struct oz_cuda_gemm *g,
-                      const cublasLtMatmulAlgo_t *algo)
-{
-    if (config(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1 ||
-        config(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) > 0) {
-        return false;
-    }
-    for (size_t i = 0; i < sizeof rows_to_take / sizeof *rows_to_take; i++) {
-        struct problem p;
-        cublasLtMatmulHeuristicResult_t result;
-        if (set_up(g, rows_to_take[i], &p) != CUBLAS_STATUS_SUCCESS ||
-            cublasLtMatmulAlgoCheck(c->lt, &p.op, &p.w, &p.x, &p.y, &p.y, algo, &result) !=
-                CUBLAS_STATUS_SUCCESS ||
-            result.workspaceSize > (size_t)OZ_CUDA_WORKSPACE_BYTES) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static cublasStatus_t ask(struct oz_cuda *c, struct problem *p,
-                          cublasLtMatmulHeuristicResult_t *results, int *count)
-{
-    cublasLtMatmulPreferenceOpaque_t preference;
-    size_t workspace = (size_t)OZ_CUDA_WORKSPACE_BYTES;
-    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
-    uint32_t align = 16;
-    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    *count = 0;
-    cublasStatus_t s = cublasLtMatmulPreferenceInit(&preference);
-    if (s == CUBLAS_STATUS_SUCCESS) {
-        s = cublasLtMatmulPreferenceSetAttribute(
-            &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    }
-    if (s == CUBLAS_STATUS_SUCCESS) {
-        s = cublasLtMatmulPreferenceSetAttribute(
-            &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
-    }
-    for (size_t i = 0; i < 4 && s == CUBLAS_STATUS_SUCCESS; i++) {
-        s = cublasLtMatmulPreferenceSetAttribute(&preference, alignments[i], &align, sizeof align);
-    }
-    return s != CUBLAS_STATUS_SUCCESS
-               ? s
-               : cublasLtMatmulAlgoGetHeuristic(c->lt, &p->op, &p->w, &p->x, &p->y, &p->y,
-                                                &preference, CANDIDATES, results, count);
-}
-
-/* The first algorithm of the heuristic for so many rows that is steady, of this number (-1: any). */
-static bool choose_for(struct oz_cuda *c, const struct oz_cuda_gemm *g, int64_t rows,
-                       int32_t number, struct oz_cuda_algo *key)
-{
-    cublasLtMatmulHeuristicResult_t results[CANDIDATES];
-    struct problem p;
-    int count = 0;
-    cublasStatus_t s = set_up(g, rows, &p);
-    if (s == CUBLAS_STATUS_SUCCESS) {
-        s = ask(c, &p, results, &count);
-    }
-    for (int i = 0; s == CUBLAS_STATUS_SUCCESS && i < count; i++) {
-        const cublasLtMatmulAlgo_t *algo = &results[i].algo;
-        if (results[i].state != CUBLAS_STATUS_SUCCESS ||
-            (number >= 0 && config(algo, CUBLASLT_ALGO_CONFIG_ID) != number) ||
-            !is_steady(c, g, algo)) {
-            continue;
-        }
-        key->algo = *algo;
-        oz_log(OZ_LOG_DEBUG, "dispatch",
-               "gemm n %lld k %lld types %d %d %d kind %d: algorithm %d, tile %d, stages %d, "
-               "candidate %d of %d for %lld rows",
-               (long long)g->n, (long long)g->k, key->x_type, key->w_type, key->y_type, key->kind,
-               config(algo, CUBLASLT_ALGO_CONFIG_ID), config(algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
-               config(algo, CUBLASLT_ALGO_CONFIG_STAGES_ID), i, count, (long long)rows);
-        return true;
-    }
-    return false;
-}
-
-/* Fills key->algo, or key->none. For few rows the heuristic, which would split a long K, falls back on an
- * old kernel of large tiles (310 us for 64 x 3072, K 12288, on an H200): Hopper's own come first. */
-static void choose(struct oz_cuda *c, const struct oz_cuda_gemm *g, struct oz_cuda_algo *key)
-{
-    bool found = g->few && c->sm >= 90 &&
-                 (choose_for(c, g, CHOSEN_FEW, HOPPER_ALGO, key) ||
-                  choose_for(c, g, OZ_CUDA_FEW_ROWS, HOPPER_ALGO, key));
-    key->none = !found && !choose_for(c, g, g->few ? CHOSEN_FEW : CHOSEN_ROWS, -1, key);
-    if (key->none) {
-        oz_log(
-            OZ_LOG_DEBUG, "dispatch",
-            "cuBLASLt has no algorithm that sums K in one piece for n %lld, k %lld (strides %lld "
-            "%lld %lld), %s by %s to %s, kind %d.",
-            (long long)g->n, (long long)g->k, (long long)g->x_stride, (long long)g->w_stride,
-            (long long)g->y_stride, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
-            oz_dtype_name(g->y_dtype), key->kind);
-    }
-}
-
-/* Is there an algorithm? Once for each kind of product. */
-static bool find_algo(struct oz_cuda *c, const struct oz_cuda_gemm *g, struct oz_cuda_algo *key)
-{
-    bool found = false;
-    pthread_mutex_lock(&c->lock);
-    for (int32_t i = 0; i < c->algo_count && !found; i++) {
-        if (same_key(&c->algos[i], key)) {
-            *key = c->algos[i];
-            found = true;
-        }
-    }
-    if (!found) {
-        choose(c, g, key);
-        if (c->algo_count < OZ_CUDA_MOST_ALGOS) {
-            c->algos[c->algo_count++] = *key;
-        }
-    }
-    pthread_mutex_unlock(&c->lock);
-    return !key->none;
+    static const float one = 1;
+    static const float zero = 0;
+    static const int32_t one_integer = 1;
+    static const int32_t zero_integer = 0;
+    bool integer = g->y_dtype == OZ_DTYPE_I32;
+    return cublasLtMatmul(c->lt, &p->op, integer ? (const void *)&one_integer : (const void *)&one,
+                          g->w, &p->w, g->x, &p->x,
+                          integer          ? (const void *)&zero_integer
+                          : g->add != NULL ? (const void *)&one
+                                           : (const void *)&zero,
+                          g->add != NULL ? g->add : g->y, &p->y, g->y, &p->y, algo, workspace,
+                          (size_t)OZ_CUDA_WORKSPACE_BYTES, stream);
 }
 
 bool oz_cuda_gemm_can(const struct oz_device *dev, const struct oz_cuda_gemm *g)
 {
-    struct problem p;
-    return set_up(g, g->m, &p) == CUBLAS_STATUS_SUCCESS && find_algo(oz_cuda_of(dev), g, &p.key);
+    struct oz_cuda_problem p;
+    return oz_cuda_gemm_set_up(g, g->m, &p) == CUBLAS_STATUS_SUCCESS &&
+           oz_cuda_find_algo(oz_cuda_of(dev), g, &p.key);
 }
 
 static enum oz_status run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm *g)
 {
     struct oz_cuda *c = oz_cuda_of(ctx->dev);
-    struct problem p;
-    const float one = 1;
-    const float zero = 0;
-    const int32_t one_integer = 1;
-    const int32_t zero_integer = 0;
-    bool integer = g->y_dtype == OZ_DTYPE_I32;
+    struct oz_cuda_problem p;
     if (g->m == 0 || g->n == 0) {
         return OZ_OK;
     }
-    cublasStatus_t s = set_up(g, g->m, &p);
-    if (s == CUBLAS_STATUS_SUCCESS && !find_algo(c, g, &p.key)) {
+    cublasStatus_t s = oz_cuda_gemm_set_up(g, g->m, &p);
+    if (s == CUBLAS_STATUS_SUCCESS && !oz_cuda_find_algo(c, g, &p.key)) {
         oz_log(OZ_LOG_ERROR, "dispatch",
                "cuBLASLt has no algorithm for n %lld, k %lld, %s by %s to %s.", (long long)g->n,
                (long long)g->k, oz_dtype_name(g->x_dtype), oz_dtype_name(g->w_dtype),
@@ -261,14 +127,8 @@ static enum oz_status run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm
         return OZ_ERR_UNSUPPORTED;
     }
     if (s == CUBLAS_STATUS_SUCCESS) {
-        s = cublasLtMatmul(c->lt, &p.op, integer ? (const void *)&one_integer : (const void *)&one,
-                           g->w, &p.w, g->x, &p.x,
-                           integer          ? (const void *)&zero_integer
-                           : g->add != NULL ? (const void *)&one
-                                            : (const void *)&zero,
-                           g->add != NULL ? g->add : g->y, &p.y, g->y, &p.y, &p.key.algo,
-                           c->workspace, (size_t)OZ_CUDA_WORKSPACE_BYTES,
-                           oz_cuda_stream_of(ctx->dev, ctx->queue));
+        s = oz_cuda_gemm_launch(c, g, &p, &p.key.algo, oz_cuda_stream_of(ctx->dev, ctx->queue),
+                                oz_cuda_workspace_of(ctx->dev, ctx->queue));
     }
     if (s != CUBLAS_STATUS_SUCCESS) {
         oz_log(OZ_LOG_ERROR, "dispatch", "cuBLASLt failed at m %lld, n %lld, k %lld: %s (%s).",

@@ -254,15 +254,42 @@ static enum oz_status halve_bias(const struct oz_op_ctx *ctx, const struct oz_pa
                                            OZ_DTYPE_BF16, dst, row.cols));
 }
 
+/* FP8 rows that pass through bf16 before gelu: cuBLASLt's product with gelu behind FP8 is slow. */
+static enum oz_status finish_half(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
+                                  const struct oz_cuda_gemm *g)
+{
+    const struct oz_cuda_linear_end e = {.sums = g->y,
+                                         .half_sums = true,
+                                         .rows = g->m,
+                                         .cols = g->n,
+                                         .sum_stride = g->y_stride,
+                                         .fn = a->fn,
+                                         .out = *a->out};
+    return oz_cuda_check(ctx->dev, "linear",
+                         oz_launch_linear_end(oz_cuda_stream_of(ctx->dev, ctx->queue), &e));
+}
+
+/* Can gelu wait for a kernel of its own that quantizes too? */
+static bool gelu_waits(const struct oz_linear_args *a, const struct course *c)
+{
+    const struct oz_cuda_linear_end e = {.half_sums = true,
+                                         .cols = c->n,
+                                         .sum_stride = c->n,
+                                         .fn = a->fn,
+                                         .out = a->out != NULL ? *a->out : (struct oz_act){0}};
+    return c->kind == OZ_CUDA_FP8 && a->fn == OZ_FN_GELU_TANH && oz_wide_takes_end(&e);
+}
+
 /* The product with its end by cuBLASLt; false in *done: it cannot. */
 static enum oz_status fuse(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
                            const struct course *c, const struct oz_cuda_gemm *sums, bool *done)
 {
     const struct oz_act *to = a->residual != NULL ? a->residual : a->out;
-    bool plain = oz_cuda_plain(&to->spec);
+    bool waits = gelu_waits(a, c);
+    bool plain = oz_cuda_plain(&to->spec) && !waits;
     struct oz_cuda_gemm g = *sums;
     g.bias = oz_cuda_vector(&a->w->b);
-    g.gelu = a->fn == OZ_FN_GELU_TANH;
+    g.gelu = a->fn == OZ_FN_GELU_TANH && !waits;
     g.y_dtype = plain ? to->spec.dtype : OZ_DTYPE_BF16;
     g.add = a->residual != NULL ? a->residual->data : NULL;
     if (plain) {
@@ -275,7 +302,7 @@ static enum oz_status fuse(const struct oz_op_ctx *ctx, const struct oz_linear_a
         g.scale_room = oz_cuda_at(ctx, c->scales);
     }
     *done = (uintptr_t)g.y % 16 == 0 && can(ctx->dev, &g);
-    if (!*done && g.y_dtype == OZ_DTYPE_BF16 && g.bias != NULL) {
+    if (!*done && g.bias != NULL && (g.y_dtype == OZ_DTYPE_BF16 || c->kind == OZ_CUDA_FP8)) {
         g.bias = oz_cuda_at(ctx, c->bias);
         g.half_bias = true;
         *done = (uintptr_t)g.y % 16 == 0 && can(ctx->dev, &g);
@@ -287,6 +314,9 @@ static enum oz_status fuse(const struct oz_op_ctx *ctx, const struct oz_linear_a
         OZ_TRY(halve_bias(ctx, &a->w->b, oz_cuda_at(ctx, c->bias)));
     }
     OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
+    if (waits) {
+        return finish_half(ctx, a, &g);
+    }
     const struct oz_act rows = {.data = g.y,
                                 .rows = g.m,
                                 .cols = g.n,

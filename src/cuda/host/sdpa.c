@@ -1,9 +1,8 @@
 /*
- * Long attention without masks, by cuDNN's one operation for it. A plan belongs to a length rounded up to
- * OZ_CUDA_SDPA_BUCKET rows; what is behind a sequence's end is zeros that its lengths keep out. Where
- * cuDNN has no plan that is told lengths, it belongs to the very length. Plans are made when a length is
- * first met and kept. On cuDNN 9.19 and an H200 the first form gave CUDNN_STATUS_BAD_PARAM and the second
- * has not run: until one has, only OUNCE_UNTRIED takes this way.
+ * Long attention without masks, by cuDNN's one operation for it. A plan belongs to the very numbers of
+ * queries and keys, is made when they are first met and kept; of the oldest ones when there are too many
+ * it lets go. (Measured with cuDNN 9.19 on an H200: the operation that is told lengths, which would
+ * let a plan serve many of them, and the graph of two products and a softmax are both refused there.)
  */
 #include <cudnn.h>
 #include <stdint.h>
@@ -11,9 +10,9 @@
 #include "base/log.h"
 #include "cuda/host/cuda.h"
 
-enum uid { UID_Q = 1, UID_K, UID_V, UID_O, UID_SCALE, UID_ROWS_Q, UID_ROWS_KV };
+enum uid { UID_Q = 1, UID_K, UID_V, UID_O, UID_SCALE };
 
-/* Descriptors that live while a plan is made. */
+/* Descriptors that live while a plan is made; the first failure sticks. */
 #define MOST_PARTS 16
 #define MOST_CONFIGS 8
 struct parts {
@@ -90,13 +89,9 @@ static cudnnBackendDescriptor_t graph_of(struct parts *p, cudnnHandle_t handle,
         {CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, rows_tensor(p, UID_O, s->heads, s->queries, s->dim)},
         {CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC,
          tensor(p, UID_SCALE, CUDNN_DATA_FLOAT, one, one, true)},
-        {CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC,
-         tensor(p, UID_ROWS_Q, CUDNN_DATA_INT32, one, one, false)},
-        {CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC,
-         tensor(p, UID_ROWS_KV, CUDNN_DATA_INT32, one, one, false)},
     };
     cudnnBackendDescriptor_t op = make(p, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR);
-    size_t count = sizeof links / sizeof *links - (s->exact ? 2 : 0);
+    size_t count = sizeof links / sizeof *links;
     for (size_t i = 0; i < count; i++) {
         set(p, op, links[i].name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &links[i].tensor);
     }
@@ -184,64 +179,71 @@ static void build(struct oz_cuda *c, struct oz_cuda_sdpa *s)
     if (s->plan == NULL) {
         char text[512] = "";
         cudnnGetLastErrorString(text, sizeof text);
-        oz_log(
-            OZ_LOG_WARN, "dispatch",
-            "cuDNN %zu makes no attention of %lld queries and %lld keys, %d heads of %d%s: %s: %s "
-            "(%s).",
-            cudnnGetVersion(), (long long)s->queries, (long long)s->keys, s->heads, s->dim,
-            s->exact ? ", of the very length" : "", stage, cudnnGetErrorString(status), text);
+        oz_log(OZ_LOG_WARN, "dispatch",
+               "cuDNN %zu makes no attention of %lld queries and %lld keys, %d heads of %d: %s: %s "
+               "(%s). A slower kernel does it.",
+               cudnnGetVersion(), (long long)s->queries, (long long)s->keys, s->heads, s->dim,
+               stage, cudnnGetErrorString(status), text);
     }
 }
 
-static const struct oz_cuda_sdpa *find(struct oz_cuda *c, const struct oz_cuda_sdpa *wanted)
+/* Room for one more plan: behind the others, or the place of the one that was asked for longest ago. */
+static struct oz_cuda_sdpa *place_for(struct oz_cuda *c)
+{
+    if (c->sdpa_count < OZ_CUDA_MOST_SDPA) {
+        return &c->sdpa[c->sdpa_count++];
+    }
+    struct oz_cuda_sdpa *oldest = &c->sdpa[0];
+    for (int32_t i = 1; i < c->sdpa_count; i++) {
+        oldest = c->sdpa[i].asked < oldest->asked ? &c->sdpa[i] : oldest;
+    }
+    if (oldest->plan != NULL) {
+        (void)cudaDeviceSynchronize(); /* it may still run */
+        (void)cudnnBackendDestroyDescriptor(oldest->plan);
+    }
+    return oldest;
+}
+
+static struct oz_cuda_sdpa *find(struct oz_cuda *c, const struct oz_cuda_sdpa *wanted)
 {
     for (int32_t i = 0; i < c->sdpa_count; i++) {
-        const struct oz_cuda_sdpa *s = &c->sdpa[i];
+        struct oz_cuda_sdpa *s = &c->sdpa[i];
         if (s->queries == wanted->queries && s->keys == wanted->keys && s->heads == wanted->heads &&
-            s->dim == wanted->dim && s->exact == wanted->exact) {
+            s->dim == wanted->dim) {
             return s;
         }
     }
-    if (c->sdpa_count == OZ_CUDA_MOST_SDPA) {
-        return NULL;
-    }
-    struct oz_cuda_sdpa *s = &c->sdpa[c->sdpa_count++];
+    struct oz_cuda_sdpa *s = place_for(c);
     *s = *wanted;
     build(c, s);
     return s;
 }
 
+/* A device has one thread that launches, so that a plan stays until the next call. */
 const struct oz_cuda_sdpa *oz_cuda_sdpa_find(struct oz_cuda *c, int64_t queries, int64_t keys,
                                              int32_t heads, int32_t dim)
 {
-    struct oz_cuda_sdpa wanted = {.queries = oz_cuda_round(queries, OZ_CUDA_SDPA_BUCKET),
-                                  .keys = oz_cuda_round(keys, OZ_CUDA_SDPA_BUCKET),
-                                  .heads = heads,
-                                  .dim = dim};
+    const struct oz_cuda_sdpa wanted = {
+        .queries = queries, .keys = keys, .heads = heads, .dim = dim};
     pthread_mutex_lock(&c->lock);
-    const struct oz_cuda_sdpa *found = find(c, &wanted);
-    if (found != NULL && found->plan == NULL) {
-        wanted = (struct oz_cuda_sdpa){
-            .queries = queries, .keys = keys, .heads = heads, .dim = dim, .exact = true};
-        found = find(c, &wanted);
-    }
+    struct oz_cuda_sdpa *found = find(c, &wanted);
+    found->asked = ++c->sdpa_asked;
     pthread_mutex_unlock(&c->lock);
-    return found != NULL && found->plan != NULL ? found : NULL;
+    return found->plan != NULL ? found : NULL;
 }
 
 enum oz_status oz_cuda_sdpa_run(const struct oz_op_ctx *ctx, const struct oz_cuda_sdpa *s,
                                 const struct oz_cuda_joined *j, float scale)
 {
     struct oz_cuda *c = oz_cuda_of(ctx->dev);
-    const int64_t uids[7] = {UID_Q, UID_K, UID_V, UID_O, UID_SCALE, UID_ROWS_Q, UID_ROWS_KV};
-    void *pointers[7] = {j->q, j->k, j->v, j->out, &scale, j->lengths, j->lengths + 4};
-    cudnnBackendDescriptor_t pack = NULL;
+    const int64_t uids[5] = {UID_Q, UID_K, UID_V, UID_O, UID_SCALE};
+    void *pointers[5] = {j->q, j->k, j->v, j->out, &scale};
+    void *workspace = oz_cuda_workspace_of(ctx->dev, ctx->queue);
     struct parts p = {.status = cudnnSetStream(c->dnn, oz_cuda_stream_of(ctx->dev, ctx->queue))};
-    pack = make(&p, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    int64_t count = s->exact ? 5 : 7; /* without lengths */
-    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uids);
-    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers);
-    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &c->workspace);
+    cudnnBackendDescriptor_t pack = make(&p, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 5, uids);
+    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 5, pointers);
+    set(&p, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     finalize(&p, pack);
     if (p.status == CUDNN_STATUS_SUCCESS) {
         p.status = cudnnBackendExecute(c->dnn, s->plan, pack);

@@ -134,30 +134,14 @@ static __device__ inline const struct oz_act *joined_row(const struct oz_cuda_at
     return NULL;
 }
 
-static __device__ inline int32_t joined_count(const struct oz_cuda_attention &a, bool queries)
-{
-    int32_t count = 0;
-    for (int s = 0; s < a.segment_count; s++) {
-        bool there = queries ? a.segments[s].q.data != NULL : a.segments[s].k.data != NULL;
-        count += there ? a.segments[s].offsets[a.first_sequence + 1] -
-                             a.segments[s].offsets[a.first_sequence]
-                       : 0;
-    }
-    return count;
-}
-
 /* Eight elements a thread; blockIdx.y: queries, keys, values. */
 __global__ void join(const __grid_constant__ struct oz_cuda_attention a, uint16_t *q, uint16_t *k,
-                     uint16_t *v, int64_t queries, int64_t keys, int32_t *lengths)
+                     uint16_t *v, int64_t queries, int64_t keys)
 {
     int part = blockIdx.y;
     int64_t width = (int64_t)a.heads * a.head_dim;
     uint16_t *to = part == 0 ? q : part == 1 ? k : v;
     int64_t total = (part == 0 ? queries : keys) * width / 8;
-    if (part == 0 && blockIdx.x == 0 && threadIdx.x == 0) {
-        lengths[0] = joined_count(a, true);
-        lengths[4] = joined_count(a, false);
-    }
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total;
          i += (int64_t)gridDim.x * blockDim.x) {
         int64_t row = 0;
@@ -167,13 +151,46 @@ __global__ void join(const __grid_constant__ struct oz_cuda_attention a, uint16_
 }
 
 int oz_launch_join(oz_cuda_stream stream, const struct oz_cuda_attention *a, void *q, void *k,
-                   void *v, int64_t queries, int64_t keys, int32_t *lengths)
+                   void *v, int64_t queries, int64_t keys)
 {
     int64_t most = queries > keys ? queries : keys;
     int64_t blocks = (most * a->heads * a->head_dim / 8 + 255) / 256;
     dim3 grid((unsigned)(blocks < 65535 ? blocks : 65535), 3);
-    join<<<grid, 256, 0, stream>>>(*a, (uint16_t *)q, (uint16_t *)k, (uint16_t *)v, queries, keys,
-                                   lengths);
+    join<<<grid, 256, 0, stream>>>(*a, (uint16_t *)q, (uint16_t *)k, (uint16_t *)v, queries, keys);
+    return (int)cudaGetLastError();
+}
+
+/* ---- softmax between two products ---- */
+
+#define SOFTMAX_THREADS 256
+
+__global__ void __launch_bounds__(SOFTMAX_THREADS)
+    softmax(const float *scores, int64_t keys, int64_t padded, float scale, uint16_t *weights)
+{
+    __shared__ float room[8];
+    const float *from = scores + blockIdx.x * padded;
+    uint16_t *to = weights + blockIdx.x * padded;
+    float most = -INFINITY;
+    float sum = 0;
+    for (int64_t c = threadIdx.x; c < keys; c += SOFTMAX_THREADS) {
+        float x = from[c] * scale;
+        most = x > most ? x : most;
+    }
+    most = oz_row_reduce<SOFTMAX_THREADS, float, true>(most, room);
+    for (int64_t c = threadIdx.x; c < keys; c += SOFTMAX_THREADS) {
+        sum += __expf(from[c] * scale - most);
+    }
+    float factor = 1.0F / oz_row_reduce<SOFTMAX_THREADS, float, false>(sum, room);
+    for (int64_t c = threadIdx.x; c < padded; c += SOFTMAX_THREADS) {
+        to[c] = c < keys ? oz_f32_to_bf16(__expf(from[c] * scale - most) * factor) : 0;
+    }
+}
+
+int oz_launch_softmax(oz_cuda_stream stream, const float *scores, int64_t rows, int64_t keys,
+                      int64_t padded, float scale, void *weights)
+{
+    softmax<<<(unsigned)rows, SOFTMAX_THREADS, 0, stream>>>(scores, keys, padded, scale,
+                                                            (uint16_t *)weights);
     return (int)cudaGetLastError();
 }
 

@@ -75,10 +75,11 @@ struct oz_cuda_norm_mod {
 };
 int oz_launch_norm_mod(oz_cuda_stream stream, const struct oz_cuda_norm_mod *a);
 
-/* What becomes of a product's sums [rows, cols], f32 or s32 (`integer`), sum_stride apart. */
+/* What becomes of a product's sums [rows, cols], f32, s32 (`integer`) or bf16 (`half_sums`; where
+ * oz_wide_takes_end says yes), sum_stride apart. */
 struct oz_cuda_linear_end {
     const void *sums, *up_sums; /* up_sums NULL: none */
-    bool integer;
+    bool integer, half_sums;
     int64_t rows, cols, sum_stride;
     const float *row_scale; /* [rows * row_scale_stride]; NULL: none */
     int64_t row_scale_stride;
@@ -94,7 +95,7 @@ struct oz_cuda_linear_end {
 int oz_launch_linear_end(oz_cuda_stream stream, const struct oz_cuda_linear_end *a);
 
 struct oz_cuda_rope {
-    struct oz_act x, cosine, sine;
+    struct oz_act x, out, cosine, sine; /* out may be x */
     int32_t heads, head_dim;
     int64_t pairs;
     const float *weight;
@@ -147,10 +148,13 @@ struct oz_cuda_attention {
     int32_t page_rows;
 };
 /* The rows of one sequence (first_sequence), segment after segment, as bf16: queries of those that ask,
- * keys and values of those that offer any; zeros up to the rounded counts. lengths[0] and lengths[4]
- * become the counts. */
+ * keys and values of those that offer any; zeros up to `queries` and `keys` rows. */
 int oz_launch_join(oz_cuda_stream stream, const struct oz_cuda_attention *a, void *q, void *k,
-                   void *v, int64_t queries, int64_t keys, int32_t *lengths);
+                   void *v, int64_t queries, int64_t keys);
+/* weights bf16 [rows, padded] = softmax(scores f32 [rows, padded] * scale) over the first `keys`; zeros
+ * behind them. */
+int oz_launch_softmax(oz_cuda_stream stream, const float *scores, int64_t rows, int64_t keys,
+                      int64_t padded, float scale, void *weights);
 /* In f32, any head_dim up to OZ_CUDA_MOST_HEAD. */
 #define OZ_CUDA_MOST_HEAD 1024
 int oz_launch_attention_f32(oz_cuda_stream stream, const struct oz_cuda_attention *a);
@@ -165,8 +169,16 @@ bool oz_wide_takes_norm(const struct oz_cuda_norm_mod *a);
 int oz_wide_norm(oz_cuda_stream stream, const struct oz_cuda_norm_mod *a);
 bool oz_wide_takes_residual(const struct oz_cuda_linear_end *a);
 int oz_wide_residual(oz_cuda_stream stream, const struct oz_cuda_linear_end *a);
+bool oz_wide_takes_end(const struct oz_cuda_linear_end *a);
+int oz_wide_end(oz_cuda_stream stream, const struct oz_cuda_linear_end *a);
 bool oz_wide_takes_rope(const struct oz_cuda_rope *a);
 int oz_wide_rope(oz_cuda_stream stream, const struct oz_cuda_rope *a);
+
+/* narrow.cu: likewise, for rows of pictures. */
+bool oz_narrow_takes_norm(const struct oz_cuda_norm_mod *a);
+int oz_narrow_norm(oz_cuda_stream stream, const struct oz_cuda_norm_mod *a);
+bool oz_narrow_takes_enlarge(const struct oz_resample_args *a);
+int oz_narrow_enlarge(oz_cuda_stream stream, const struct oz_resample_args *a);
 
 #ifdef __cplusplus
 }

@@ -176,6 +176,9 @@ int oz_launch_resample(oz_cuda_stream stream, const struct oz_resample_args *a)
     if (s.out.rows == 0 || s.out.cols == 0) {
         return 0;
     }
+    if (oz_narrow_takes_enlarge(a)) {
+        return oz_narrow_enlarge(stream, a);
+    }
     resample<<<oz_blocks_for(s.out.rows * s.out.cols), 256, 0, stream>>>(s);
     return (int)cudaGetLastError();
 }

@@ -346,6 +346,9 @@ int oz_launch_norm_mod(oz_cuda_stream stream, const struct oz_cuda_norm_mod *a)
     if (a->x.rows > 0 && oz_wide_takes_norm(a)) {
         return oz_wide_norm(stream, a);
     }
+    if (a->x.rows > 0 && oz_narrow_takes_norm(a)) {
+        return oz_narrow_norm(stream, a);
+    }
     LAUNCH_ROWS(norm_mod, a->x.rows, a->x.cols, *a);
 }
 
@@ -394,6 +397,12 @@ int oz_launch_linear_end(oz_cuda_stream stream, const struct oz_cuda_linear_end 
 {
     if (oz_wide_takes_residual(a)) {
         return oz_wide_residual(stream, a);
+    }
+    if (oz_wide_takes_end(a)) {
+        return oz_wide_end(stream, a);
+    }
+    if (a->half_sums) {
+        return (int)cudaErrorInvalidValue; /* only the wide kernel reads them */
     }
     LAUNCH_ROWS(linear_end, a->rows, a->cols, *a);
 }

@@ -40,7 +40,7 @@ __global__ void qk_norm_rope(const __grid_constant__ struct oz_cuda_rope a)
     }
     __syncwarp();
     for (int c = lane; c < a.head_dim; c += 32) {
-        oz_put(a.x, row, first + c, x[c]);
+        oz_put(a.out, row, first + c, x[c]);
     }
 }
 
@@ -49,6 +49,7 @@ int oz_launch_qk_norm_rope(oz_cuda_stream stream, const struct oz_qk_norm_rope_a
 {
     struct oz_cuda_rope r = {};
     r.x = *a->x;
+    r.out = a->out != NULL ? *a->out : *a->x;
     r.heads = a->heads;
     r.head_dim = a->head_dim;
     r.weight = weight;

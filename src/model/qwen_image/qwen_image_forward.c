@@ -3,6 +3,7 @@
 #include "model/qwen_image/qwen_image.h"
 #include "ops/ops.h"
 #include "ops/param.h"
+#include "ops/side.h"
 
 #define EPS 1e-6F
 
@@ -104,10 +105,24 @@ void oz_qwen_image_mod_fill(struct oz_exec *x, const struct oz_qwen_image *m,
 
 /* ---- one stream of one block ---- */
 
+/* What is still to be added to a residual stream, where the device adds late: h += gate * y. */
+struct late {
+    struct oz_act y;
+    struct oz_mod gate;
+    bool waits;
+};
+
+/* What goes from block to block. */
+struct state {
+    struct oz_act image_h, text_h;
+    struct late late[2]; /* image, text */
+};
+
 /* What the two streams of a block have each of: rows, weights, modulation. */
 struct stream {
     const struct oz_qwen_image_stream *w;
     struct oz_act *h; /* residual stream [rows, D] */
+    struct late *late;
     const struct oz_act *mod;
     const int32_t *mod_index;
     const struct oz_ragged *rows;
@@ -117,13 +132,17 @@ struct stream {
     struct oz_act q, k, v, o;
 };
 
-/* LN(h) (1 + scale) + shift, in the format that `consumer` wants. */
+/* LN(h) (1 + scale) + shift, in the format that `consumer` wants; what waits is added to h first. */
 static struct oz_act modulated(struct oz_exec *x, struct stream *s, int half,
                                const struct oz_act_spec *spec)
 {
     int64_t d = s->h->cols;
     struct oz_act a = oz_exec_act_as(x, s->h->rows, d, spec);
+    bool waits = s->late->waits;
+    s->late->waits = false;
     oz_op_norm_mod(x, &(struct oz_norm_mod_args){.x = s->h,
+                                                 .y = waits ? &s->late->y : NULL,
+                                                 .gate = waits ? s->late->gate : (struct oz_mod){0},
                                                  .norm = OZ_NORM_LAYER,
                                                  .eps = EPS,
                                                  .shift = {s->mod, (3 * half + 0) * d},
@@ -134,9 +153,9 @@ static struct oz_act modulated(struct oz_exec *x, struct stream *s, int half,
     return a;
 }
 
-/* QK-norm, then rotation, in place. */
+/* QK-norm, then rotation: in place, or to `out`. */
 static void rotate(struct oz_exec *x, const struct oz_qwen_image_config *c, const struct stream *s,
-                   struct oz_act *a, const struct oz_param *weight)
+                   struct oz_act *a, const struct oz_param *weight, struct oz_act *out)
 {
     oz_op_qk_norm_rope(x, &(struct oz_qk_norm_rope_args){.x = a,
                                                          .heads = c->heads,
@@ -145,7 +164,48 @@ static void rotate(struct oz_exec *x, const struct oz_qwen_image_config *c, cons
                                                          .eps = EPS,
                                                          .rope = OZ_ROPE_PAIRS,
                                                          .cosine = s->cosine,
-                                                         .sine = s->sine});
+                                                         .sine = s->sine,
+                                                         .out = out});
+}
+
+/* q, k, v and o of both streams: each its own, or, for a device that takes rotated rows of bf16, parts of
+ * one matrix, text first. o is as the projection behind it wants it. */
+static void make_rows(struct oz_exec *x, struct stream *text, struct stream *image, bool text_asks)
+{
+    struct stream *const streams[2] = {text, image};
+    const int64_t d = image->h->cols;
+    const int64_t rows = text->h->rows + image->h->rows;
+    struct oz_act_spec wants[2];
+    for (int i = 0; i < 2; i++) {
+        wants[i] = oz_linear_wants(x, &streams[i]->w->out, streams[i]->mode);
+    }
+    if (x->dev->rope_out) {
+        const int64_t asking = text_asks ? rows : image->h->rows;
+        struct oz_act q = oz_exec_act_half(x, asking, d);
+        struct oz_act k = oz_exec_act_half(x, rows, d);
+        struct oz_act v = oz_exec_act_half(x, rows, d);
+        int64_t first = 0;
+        for (int i = 0; i < 2; i++) {
+            int64_t count = streams[i]->h->rows;
+            bool asks = i == 1 || text_asks;
+            streams[i]->q =
+                asks ? oz_act_rows(&q, asking - rows + first, count) : (struct oz_act){0};
+            streams[i]->k = oz_act_rows(&k, first, count);
+            streams[i]->v = oz_act_rows(&v, first, count);
+            first += count;
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        struct stream *s = streams[i];
+        bool asks = i == 1 || text_asks;
+        if (!x->dev->rope_out) {
+            /* q and k are rounded once, behind norm and rotation: twice costs the pictures 2 to 8 dB */
+            s->q = asks ? oz_exec_act(x, s->h->rows, d) : (struct oz_act){0};
+            s->k = oz_exec_act(x, s->h->rows, d);
+            s->v = oz_exec_act_half(x, s->h->rows, d);
+        }
+        s->o = asks ? oz_exec_act_as(x, s->h->rows, d, &wants[i]) : (struct oz_act){0};
+    }
 }
 
 /* q, k, v of a stream, ready for attention; no q where nothing asks. Inputs are shared by those
@@ -154,33 +214,52 @@ static void project(struct oz_exec *x, const struct oz_qwen_image_config *c, str
                     bool with_q)
 {
     const struct oz_linear *const weights[3] = {&s->w->q, &s->w->k, &s->w->v};
+    const struct oz_param *const norms[2] = {&s->w->norm_q, &s->w->norm_k};
     struct oz_act *const outs[3] = {&s->q, &s->k, &s->v};
     struct oz_act input = {0};
-    int64_t d = s->h->cols;
-    x->label = s->label;
-    for (int i = with_q ? 0 : 1; i < 3; i++) {
-        /* q and k are rounded once, behind norm and rotation: twice costs the pictures 2 to 8 dB */
-        *outs[i] = i < 2 ? oz_exec_act(x, s->h->rows, d) : oz_exec_act_half(x, s->h->rows, d);
-    }
-    struct oz_act_spec out_wants = oz_linear_wants(x, &s->w->out, s->mode);
-    s->o = with_q ? oz_exec_act_as(x, s->h->rows, d, &out_wants) : (struct oz_act){0};
+    struct oz_act sums = {0};
     size_t mark = oz_exec_mark(x);
+    x->label = s->label;
+    if (x->dev->rope_out) { /* in f32, to be rounded behind norm and rotation */
+        sums = oz_exec_act(x, s->h->rows, s->h->cols);
+    }
     for (int i = with_q ? 0 : 1; i < 3; i++) {
         struct oz_act_spec wants = oz_linear_wants(x, weights[i], s->mode);
+        struct oz_act *out = i < 2 && x->dev->rope_out ? &sums : outs[i];
         if (input.rows == 0 || !oz_act_spec_equal(&wants, &input.spec)) {
             input = modulated(x, s, 0, &wants);
         }
         oz_op_linear(x, &(struct oz_linear_args){.x = &input,
                                                  .w = weights[i],
                                                  .mode = oz_param_mode(&weights[i]->w, s->mode),
-                                                 .out = outs[i],
+                                                 .out = out,
                                                  .sequences = s->rows});
+        if (i < 2 && x->dev->rope_out) {
+            rotate(x, c, s, &sums, norms[i], outs[i]);
+        }
     }
     oz_exec_reset(x, mark);
-    if (with_q) {
-        rotate(x, c, s, &s->q, &s->w->norm_q);
+    for (int i = with_q ? 0 : 1; i < 2 && !x->dev->rope_out; i++) {
+        rotate(x, c, s, outs[i], norms[i], NULL);
     }
-    rotate(x, c, s, &s->k, &s->w->norm_k);
+}
+
+/* h += gate w(in), now or late; gate is column `gate` of the modulation. */
+static void add(struct oz_exec *x, struct stream *s, const struct oz_act *in,
+                const struct oz_linear *w, int64_t gate)
+{
+    struct oz_linear_args a = {
+        .x = in, .w = w, .mode = oz_param_mode(&w->w, s->mode), .sequences = s->rows};
+    if (x->dev->adds_late) {
+        a.out = &s->late->y;
+        s->late->gate = (struct oz_mod){s->mod, gate};
+        s->late->waits = true;
+    } else {
+        a.gate = (struct oz_mod){s->mod, gate};
+        a.mod_index = s->mod_index;
+        a.residual = s->h;
+    }
+    oz_op_linear(x, &a);
 }
 
 /* h += gate1 out(o); h += gate2 mlp(modulated h). */
@@ -188,13 +267,7 @@ static void finish(struct oz_exec *x, struct stream *s)
 {
     int64_t d = s->h->cols;
     x->label = s->label;
-    oz_op_linear(x, &(struct oz_linear_args){.x = &s->o,
-                                             .w = &s->w->out,
-                                             .mode = oz_param_mode(&s->w->out.w, s->mode),
-                                             .gate = {s->mod, 2 * d},
-                                             .mod_index = s->mod_index,
-                                             .residual = s->h,
-                                             .sequences = s->rows});
+    add(x, s, &s->o, &s->w->out, 2 * d);
     size_t mark = oz_exec_mark(x);
     struct oz_act_spec up_wants = oz_linear_wants(x, &s->w->up, s->mode);
     struct oz_act_spec down_wants = oz_linear_wants(x, &s->w->down, s->mode);
@@ -206,13 +279,7 @@ static void finish(struct oz_exec *x, struct stream *s)
                                              .fn = OZ_FN_GELU_TANH,
                                              .out = &hidden,
                                              .sequences = s->rows});
-    oz_op_linear(x, &(struct oz_linear_args){.x = &hidden,
-                                             .w = &s->w->down,
-                                             .mode = oz_param_mode(&s->w->down.w, s->mode),
-                                             .gate = {s->mod, 5 * d},
-                                             .mod_index = s->mod_index,
-                                             .residual = s->h,
-                                             .sequences = s->rows});
+    add(x, s, &hidden, &s->w->down, 5 * d);
     oz_exec_reset(x, mark);
 }
 
@@ -237,37 +304,58 @@ static void attend(struct oz_exec *x, const struct oz_qwen_image_config *c, stru
     oz_op_attention(x, &a);
 }
 
-static void block(struct oz_exec *x, const struct oz_qwen_image *m,
-                  const struct oz_qwen_image_batch *b, int32_t index, struct oz_act *image_h,
-                  struct oz_act *text_h)
+/* The two streams of a block. */
+static void streams_of(const struct oz_qwen_image *m, const struct oz_qwen_image_batch *b,
+                       int32_t index, struct state *state, struct stream *image,
+                       struct stream *text)
 {
     const struct oz_qwen_image_block *w = &m->blocks[index];
+    *image = (struct stream){.w = &w->image,
+                             .h = &state->image_h,
+                             .late = &state->late[0],
+                             .mod = &b->mod->image[index],
+                             .mod_index = b->image_mod,
+                             .rows = &b->image,
+                             .cosine = b->image_cos,
+                             .sine = b->image_sin,
+                             .label = w->label_image,
+                             .mode = b->mode};
+    *text = (struct stream){.w = &w->text,
+                            .h = &state->text_h,
+                            .late = &state->late[1],
+                            .mod = &b->mod->text[index],
+                            .mod_index = b->text_mod,
+                            .rows = &b->text,
+                            .cosine = b->text_cos,
+                            .sine = b->text_sin,
+                            .label = w->label_text,
+                            .mode = b->mode};
+}
+
+/* side: NULL, or where the text's own work goes. */
+static void block(struct oz_exec *x, struct oz_side *side, const struct oz_qwen_image *m,
+                  const struct oz_qwen_image_batch *b, int32_t index, struct state *state)
+{
+    struct oz_exec *t = side != NULL ? &side->exec : x;
     bool last = index == m->config.layers - 1; /* its text update is never read */
     size_t mark = oz_exec_mark(x);
-    struct stream image = {.w = &w->image,
-                           .h = image_h,
-                           .mod = &b->mod->image[index],
-                           .mod_index = b->image_mod,
-                           .rows = &b->image,
-                           .cosine = b->image_cos,
-                           .sine = b->image_sin,
-                           .label = w->label_image,
-                           .mode = b->mode};
-    struct stream text = {.w = &w->text,
-                          .h = text_h,
-                          .mod = &b->mod->text[index],
-                          .mod_index = b->text_mod,
-                          .rows = &b->text,
-                          .cosine = b->text_cos,
-                          .sine = b->text_sin,
-                          .label = w->label_text,
-                          .mode = b->mode};
-    project(x, &m->config, &text, !last);
+    struct stream image;
+    struct stream text;
+    streams_of(m, b, index, state, &image, &text);
+    make_rows(x, &text, &image, !last);
+    project(t, &m->config, &text, !last);
     project(x, &m->config, &image, true);
-    x->label = w->label_attn;
+    x->label = m->blocks[index].label_attn;
+    if (side != NULL) {
+        oz_side_join(side);
+    }
     attend(x, &m->config, &text, &image, !last);
+    if (side != NULL && !last) { /* it goes before the picture's: both are at hand then */
+        oz_side_fork(side);
+        finish(t, &text);
+    }
     finish(x, &image);
-    if (!last) {
+    if (side == NULL && !last) {
         finish(x, &text);
     }
     oz_exec_reset(x, mark);
@@ -314,22 +402,70 @@ static void embed_image(struct oz_exec *x, const struct oz_qwen_image *m,
     oz_exec_reset(x, mark);
 }
 
+/* Bytes that the text's own work takes at most: all of it, measured. */
+static size_t measure_text(struct oz_exec *x, const struct oz_qwen_image *m,
+                           const struct oz_qwen_image_batch *b, const struct state *state)
+{
+    struct oz_arena own;
+    struct oz_arena shared; /* q, k, v, o: main's */
+    struct oz_exec t;
+    struct oz_exec rows;
+    struct state copy = *state;
+    oz_arena_init_measure(&own, "text");
+    oz_arena_init_measure(&shared, "rows");
+    oz_exec_init(&t, x->dev, OZ_EXEC_MEASURE, &own, x->err);
+    oz_exec_init(&rows, x->dev, OZ_EXEC_MEASURE, &shared, x->err);
+    embed_text(&t, m, b, &copy.text_h);
+    for (int32_t i = 0; i < m->config.layers; i++) {
+        bool last = i == m->config.layers - 1;
+        size_t mark = oz_exec_mark(&rows);
+        struct stream image;
+        struct stream text;
+        streams_of(m, b, i, &copy, &image, &text);
+        make_rows(&rows, &text, &image, !last);
+        project(&t, &m->config, &text, !last);
+        if (!last) {
+            finish(&t, &text);
+        }
+        oz_exec_reset(&rows, mark);
+    }
+    if (t.status != OZ_OK && x->status == OZ_OK) {
+        x->status = t.status;
+    }
+    return own.peak_bytes;
+}
+
 void oz_qwen_image_forward(struct oz_exec *x, const struct oz_qwen_image *m,
                            const struct oz_qwen_image_batch *b, struct oz_act *out)
 {
     int64_t d = width(m);
     size_t mark = oz_exec_mark(x);
-    struct oz_act image_h = oz_exec_act(x, b->latents->rows, d);
-    struct oz_act text_h = oz_exec_act(x, b->text_states->rows, d);
-    embed_image(x, m, b, &image_h);
-    embed_text(x, m, b, &text_h);
+    struct state state = {.image_h = oz_exec_act(x, b->latents->rows, d),
+                          .text_h = oz_exec_act(x, b->text_states->rows, d)};
+    struct oz_act image_h = state.image_h;
+    struct oz_side side;
+    bool apart = oz_side_pays(x);
+    for (int i = 0; i < 2 && x->dev->adds_late; i++) {
+        state.late[i].y = oz_exec_act_half(x, i == 0 ? image_h.rows : state.text_h.rows, d);
+    }
+    if (apart) {
+        oz_side_begin(&side, x, measure_text(x, m, b, &state));
+        oz_side_fork(&side);
+    }
+    embed_image(x, m, b, &state.image_h);
+    embed_text(apart ? &side.exec : x, m, b, &state.text_h);
     for (int32_t i = 0; i < m->config.layers; i++) {
-        block(x, m, b, i, &image_h, &text_h);
+        block(x, apart ? &side : NULL, m, b, i, &state);
+    }
+    if (apart) {
+        oz_side_end(&side);
     }
     struct oz_act_spec wants = oz_linear_wants(x, &m->proj_out, b->mode);
     struct oz_act normed = oz_exec_act_as(x, image_h.rows, d, &wants);
     x->label = "norm_out";
     oz_op_norm_mod(x, &(struct oz_norm_mod_args){.x = &image_h,
+                                                 .y = state.late[0].waits ? &state.late[0].y : NULL,
+                                                 .gate = state.late[0].gate,
                                                  .norm = OZ_NORM_LAYER,
                                                  .eps = EPS,
                                                  .scale = {&b->mod->final, 0}, /* scale first */

@@ -24,6 +24,9 @@ static const char *qk_norm_rope_reject(const struct oz_device *dev, const void *
     if (v_reject_act(a->x, false) != NULL) {
         return "x is not plain F32";
     }
+    if (a->out != NULL) {
+        return "it works in place";
+    }
     if (v_reject_act(a->cosine, false) != NULL || v_reject_act(a->sine, false) != NULL) {
         return "the tables are not F32";
     }
