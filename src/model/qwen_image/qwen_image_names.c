@@ -24,17 +24,6 @@ static bool has_blocks(const struct oz_ckpt *ckpt, const char *prefix)
     return false;
 }
 
-static bool without_prefix(void *ctx, const char *name, struct oz_buf *out)
-{
-    const char *prefix = ctx;
-    size_t n = strlen(prefix);
-    if (strncmp(name, prefix, n) != 0) {
-        return false;
-    }
-    oz_buf_puts(out, name + n);
-    return true;
-}
-
 enum oz_status oz_qwen_image_rename(struct oz_ckpt *ckpt, const char **convention,
                                     struct oz_error *err)
 {
@@ -45,7 +34,7 @@ enum oz_status oz_qwen_image_rename(struct oz_ckpt *ckpt, const char **conventio
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         if (has_blocks(ckpt, prefixes[i])) {
             *convention = prefixes[i];
-            return oz_ckpt_rename(ckpt, without_prefix, (void *)(uintptr_t)prefixes[i], err);
+            return oz_ckpt_strip(ckpt, prefixes[i], err);
         }
     }
     return OZ_OK;
