@@ -577,6 +577,61 @@ enum oz_status oz_ckpt_rename(struct oz_ckpt *c, oz_ckpt_name_fn fn, void *ctx,
     return sort_tensors(c, err);
 }
 
+/* A part of a tensor as a view of its own. */
+static enum oz_status part_of(struct oz_ckpt *c, const struct oz_ckpt_part *p,
+                              struct oz_tensor_view *out, struct oz_error *err)
+{
+    const struct oz_tensor_view *t = &c->tensors[p->tensor];
+    int64_t elements = 1;
+    int64_t bytes = 0;
+    bool fits = p->rank >= 0 && p->rank <= OZ_CKPT_MAX_RANK && t->codec == NULL;
+    for (int32_t i = 0; i < p->rank && fits; i++) {
+        fits = p->shape[i] >= 0 && !__builtin_mul_overflow(elements, p->shape[i], &elements);
+    }
+    if (!fits || !oz_dtype_bytes(t->dtype, elements, &bytes) || bytes != p->bytes ||
+        p->first_byte < 0 || p->first_byte > t->bytes - bytes) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "Tensor %s has no part %s.", t->name, p->name);
+    }
+    *out = *t;
+    out->name = oz_ckpt_own(c, p->name);
+    out->file_name = oz_tensor_file_name(t);
+    out->rank = p->rank;
+    memcpy(out->shape, p->shape, sizeof out->shape);
+    out->elements = elements;
+    out->bytes = bytes;
+    out->file_offset = t->file_offset + p->first_byte;
+    out->data = bytes > 0 ? t->data + p->first_byte : NULL;
+    return out->name != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, t->name);
+}
+
+enum oz_status oz_ckpt_divide(struct oz_ckpt *c, const struct oz_ckpt_part *parts, int64_t count,
+                              struct oz_error *err)
+{
+    struct oz_tensor_view *list = oz_alloc_zero((size_t)(c->count + count), sizeof *list);
+    enum oz_status status = list != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, "tensors' parts");
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count && status == OZ_OK; i++) {
+        status = part_of(c, &parts[i], &list[kept++], err);
+    }
+    if (status != OZ_OK) {
+        oz_free(list);
+        return status;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        c->tensors[parts[i].tensor].name = NULL; /* gone */
+    }
+    for (int64_t i = 0; i < c->count; i++) {
+        if (c->tensors[i].name != NULL) {
+            list[kept++] = c->tensors[i];
+        }
+    }
+    oz_free(c->tensors);
+    c->tensors = list;
+    c->capacity = c->count + count;
+    c->count = kept;
+    return sort_tensors(c, err);
+}
+
 static bool without_prefix(void *ctx, const char *name, struct oz_buf *out)
 {
     const char *prefix = ctx;

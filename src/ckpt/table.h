@@ -92,6 +92,23 @@ OZ_MUST_USE enum oz_status oz_ckpt_rename(struct oz_ckpt *ckpt, oz_ckpt_name_fn 
 OZ_MUST_USE enum oz_status oz_ckpt_strip(struct oz_ckpt *ckpt, const char *prefix,
                                          struct oz_error *err);
 
+/* A part of a tensor that becomes one of its own: bytes [first_byte, first_byte + bytes) of it. */
+struct oz_ckpt_part {
+    int64_t tensor;   /* index in the table; several parts may have bytes in common */
+    const char *name; /* copied */
+    int64_t first_byte, bytes;
+    int32_t rank;
+    int64_t shape[OZ_CKPT_MAX_RANK]; /* which is as many bytes */
+};
+
+/*
+ * Tensors that parts are of give way to these, as oz_ckpt_rename gives way to names: layouts of another
+ * convention. OZ_ERR_ARG: a part lies outside of its tensor or has other bytes than its shape;
+ * OZ_ERR_FORMAT: two tensors would have one name; OZ_ERR_NOMEM.
+ */
+OZ_MUST_USE enum oz_status oz_ckpt_divide(struct oz_ckpt *ckpt, const struct oz_ckpt_part *parts,
+                                          int64_t count, struct oz_error *err);
+
 int64_t oz_ckpt_count(const struct oz_ckpt *ckpt);
 /* Tensors sorted by name in byte order; index in [0, count). */
 const struct oz_tensor_view *oz_ckpt_tensor(const struct oz_ckpt *ckpt, int64_t index);

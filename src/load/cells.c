@@ -212,6 +212,10 @@ static enum oz_status move_cells(const struct oz_ckpt *ckpt, const struct oz_sto
     if (oz_load_is_columns(move)) {
         return read_columns(ckpt, stored, w, plane, cells, dst, err);
     }
+    if (plane == OZ_PLANE_ZEROS && move == OZ_MOVE_REPEAT) { /* of unsigned codes: 0 */
+        memset(dst, 0, (size_t)cells.bytes);
+        return OZ_OK;
+    }
     if (move == OZ_MOVE_NUMBER || (move == OZ_MOVE_REPEAT && t == NULL)) {
         for (int64_t i = 0; i < cells.bytes; i += 4) {
             memcpy(dst + i, &stored->number, sizeof stored->number);
@@ -245,6 +249,19 @@ static enum oz_status move_cells(const struct oz_ckpt *ckpt, const struct oz_sto
         move_floats(move, stored->number, dst, cells.bytes);
     }
     return OZ_OK;
+}
+
+static void add(const struct oz_stored_weight *stored, const struct oz_weight *w,
+                enum oz_plane plane, struct oz_load_cells cells, uint8_t *dst)
+{
+    oz_dialect_plus_fn plus = stored->planes[plane].plus;
+    for (int64_t i = 0; plus != NULL && i < cells.bytes / 4; i++) {
+        float x;
+        int64_t cell = cells.first / 4 + i;
+        memcpy(&x, dst + i * 4, sizeof x);
+        x += plus(cell / w->cols, cell % w->cols, w->rows, w->cols);
+        memcpy(dst + i * 4, &x, sizeof x);
+    }
 }
 
 /* ---- checks ---- */
@@ -302,6 +319,7 @@ enum oz_status oz_load_read_cells(const struct oz_ckpt *ckpt, const struct oz_st
                        w->codec->name, (int)plane);
     }
     OZ_TRY(move_cells(ckpt, stored, w, plane, cells, dst, err));
+    add(stored, w, plane, cells, dst);
     if (plane == OZ_PLANE_PERM) {
         return check_groups(w, t->name, dst, err);
     }

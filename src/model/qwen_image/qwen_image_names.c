@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/error.h"
 #include "ckpt/table.h"
 #include "model/qwen_image/qwen_image.h"
 
@@ -24,18 +25,29 @@ static bool has_blocks(const struct oz_ckpt *ckpt, const char *prefix)
     return false;
 }
 
+/* nunchaku calls the three projections of the text stream, fused, otherwise. */
+static bool of_nunchaku(void *ctx, const char *name, struct oz_buf *out)
+{
+    static const char fused[] = ".attn.add_qkv_proj.";
+    const char *at = strncmp(name, blocks, sizeof blocks - 1) == 0 ? strstr(name, fused) : NULL;
+    (void)ctx;
+    if (at == NULL) {
+        return false;
+    }
+    oz_buf_append(out, name, (size_t)(at - name));
+    oz_buf_printf(out, ".attn.add_kv_proj.%s", at + sizeof fused - 1);
+    return true;
+}
+
 enum oz_status oz_qwen_image_rename(struct oz_ckpt *ckpt, const char **convention,
                                     struct oz_error *err)
 {
     *convention = NULL;
-    if (has_blocks(ckpt, "")) {
-        return OZ_OK;
-    }
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !has_blocks(ckpt, ""); i++) {
         if (has_blocks(ckpt, prefixes[i])) {
             *convention = prefixes[i];
-            return oz_ckpt_strip(ckpt, prefixes[i], err);
+            OZ_TRY(oz_ckpt_strip(ckpt, prefixes[i], err));
         }
     }
-    return OZ_OK;
+    return oz_ckpt_rename(ckpt, of_nunchaku, NULL, err);
 }
