@@ -9,6 +9,7 @@
 #include "load/columns.h"
 #include "num/float4.h"
 #include "num/float8.h"
+#include "num/gguf.h"
 #include "num/plane.h"
 
 /* Bits of a cell of a plane of the weight. */
@@ -308,6 +309,15 @@ static enum oz_status check_groups(const struct oz_weight *w, const char *name,
     return OZ_OK;
 }
 
+enum oz_status oz_load_fail_block(const struct oz_tensor_view *t, int64_t block,
+                                  struct oz_error *err)
+{
+    return OZ_FAIL(err, OZ_ERR_FORMAT,
+                   "Tensor %s: the scale of block %" PRId64
+                   " (of %s) is NaN, infinite or too large; the file is damaged.",
+                   oz_tensor_file_name(t), block, oz_tensor_format(t));
+}
+
 enum oz_status oz_load_read_cells(const struct oz_ckpt *ckpt, const struct oz_stored_weight *stored,
                                   const struct oz_weight *w, enum oz_plane plane,
                                   struct oz_load_cells cells, bool keep_nonfinite, uint8_t *dst,
@@ -324,6 +334,11 @@ enum oz_status oz_load_read_cells(const struct oz_ckpt *ckpt, const struct oz_st
         return check_groups(w, t->name, dst, err);
     }
     bool codes = plane == OZ_PLANE_CODES;
+    const struct oz_gguf_type *blocks = codes && t != NULL ? oz_gguf_type_of(t->codec) : NULL;
+    if (blocks != NULL && !keep_nonfinite) {
+        int64_t found = oz_gguf_find_bad(blocks, dst, cells.bytes / blocks->bytes);
+        return found < 0 ? OZ_OK : oz_load_fail_block(t, cells.first / blocks->bytes + found, err);
+    }
     int64_t bad = codes && keep_nonfinite ? -1 : find_bad(w->planes[plane].dtype, dst, cells.bytes);
     if (bad < 0) {
         return OZ_OK;
