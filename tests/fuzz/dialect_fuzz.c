@@ -56,6 +56,8 @@ static const char *const fixtures[] = {
     "torchao_int8",
     "torchao_mx",
     "torchao_nvfp4",
+    "nunchaku_fused_fp4",
+    "nunchaku_fused_int4",
 };
 enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
 static const char *const descriptions[] = {"config.json", "hf_quant_config.json",
@@ -118,21 +120,38 @@ static void write_fixture(size_t k, int how, const uint8_t *data, size_t bytes)
     }
 }
 
-static void open_and_load(size_t k)
+/* The device, and what the fixtures are worth, stay open: most of the time would be theirs. */
+static struct dialect_model *model_of(size_t k)
 {
-    struct dialect_model m;
+    static struct dialect_model models[FIXTURES];
+    static struct dialect_model first; /* has the device */
+    struct dialect_model *m = &models[k];
     struct oz_error err;
     char expected[512];
+    if (first.dev == NULL) {
+        FUZZ_CHECK(dialect_open_device(&first, &err) == OZ_OK);
+    }
+    if (m->expected == NULL) {
+        (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors", fixtures[k]);
+        FUZZ_CHECK(dialect_expect(m, expected, &err) == OZ_OK);
+        m->dev = first.dev;
+    }
+    return m;
+}
+
+static void open_and_load(size_t k)
+{
+    struct oz_error err;
+    struct dialect_model *m = model_of(k);
     err.message[0] = '\0';
-    (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors", fixtures[k]);
-    enum oz_status status = dialect_open(&m, fuzz_folder(), expected, &err);
-    status = status == OZ_OK ? dialect_load(&m, &err) : status;
+    enum oz_status status = dialect_open_weights(m, fuzz_folder(), &err);
+    status = status == OZ_OK ? dialect_load(m, &err) : status;
     FUZZ_CHECK(status == OZ_OK || err.message[0] != '\0');
     FUZZ_CHECK(status != OZ_ERR_INTERNAL);
     if (status == OZ_OK) {
-        (void)dialect_compare(&m, NULL);
+        (void)dialect_compare(m, NULL);
     }
-    dialect_close(&m);
+    dialect_close_weights(m);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -77,13 +77,17 @@ static enum oz_status read_stored(struct dialect_model *m, const char *weights,
     return status;
 }
 
-enum oz_status dialect_open(struct dialect_model *m, const char *weights, const char *expected,
-                            struct oz_error *err)
+enum oz_status dialect_expect(struct dialect_model *m, const char *expected, struct oz_error *err)
 {
-    static const char *const stems[] = {"model", NULL};
     memset(m, 0, sizeof *m);
     OZ_TRY(oz_ckpt_open(&m->expected, expected, NULL, err));
-    OZ_TRY(build_table(m, err));
+    return build_table(m, err);
+}
+
+enum oz_status dialect_open_weights(struct dialect_model *m, const char *weights,
+                                    struct oz_error *err)
+{
+    static const char *const stems[] = {"model", NULL};
     OZ_TRY(oz_ckpt_open(&m->ckpt, weights, stems, err));
     OZ_TRY(oz_svdquant_divide(m->ckpt, &m->table, err));
     OZ_TRY(read_stored(m, weights, err));
@@ -91,13 +95,27 @@ enum oz_status dialect_open(struct dialect_model *m, const char *weights, const 
     return oz_match_check(m->match, weights, err);
 }
 
+enum oz_status dialect_open(struct dialect_model *m, const char *weights, const char *expected,
+                            struct oz_error *err)
+{
+    OZ_TRY(dialect_expect(m, expected, err));
+    return dialect_open_weights(m, weights, err);
+}
+
+enum oz_status dialect_open_device(struct dialect_model *m, struct oz_error *err)
+{
+    OZ_TRY(oz_pool_create(&m->pool, 1, err));
+    return oz_cpu_open(&m->dev, 0, m->pool, "scalar", NULL, err);
+}
+
 enum oz_status dialect_load(struct dialect_model *m, struct oz_error *err)
 {
     struct oz_load_schedule schedule = {0};
     struct oz_load_args args = {.match = m->match, .schedule = &schedule};
     struct oz_arena measure;
-    OZ_TRY(oz_pool_create(&m->pool, 1, err));
-    OZ_TRY(oz_cpu_open(&m->dev, 0, m->pool, "scalar", NULL, err));
+    if (m->dev == NULL) {
+        OZ_TRY(dialect_open_device(m, err));
+    }
     oz_arena_init_measure(&measure, "model");
     args.dev = m->dev;
     args.model = &measure;
@@ -109,6 +127,17 @@ enum oz_status dialect_load(struct dialect_model *m, struct oz_error *err)
     args.model = &m->model;
     args.schedule = NULL;
     return oz_load_component(&args, err);
+}
+
+void dialect_close_weights(struct dialect_model *m)
+{
+    oz_match_destroy(&m->match);
+    oz_arena_deinit(&m->model);
+    oz_arena_deinit(&m->stored_memory);
+    oz_ckpt_close(&m->ckpt);
+    m->stored = (struct oz_stored){0};
+    memset(m->params, 0, sizeof m->params);
+    oz_params_describe(&m->table);
 }
 
 void dialect_close(struct dialect_model *m)
