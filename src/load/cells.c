@@ -349,6 +349,36 @@ enum oz_status oz_load_read_cells(const struct oz_ckpt *ckpt, const struct oz_st
                    t != NULL ? t->name : "(none)", codes ? "code" : "scale", first + bad);
 }
 
+/* Rows of a part from `row` on that follow each other in the file, from *from on. */
+static int64_t run_of(const struct oz_load_part *part, int64_t row, int64_t rows, int64_t *from)
+{
+    int64_t n = 1;
+    *from = oz_load_source_row(part, row);
+    while (n < rows && oz_load_source_row(part, row + n) == *from + n) {
+        n++;
+    }
+    return n;
+}
+
+enum oz_status oz_load_read_rows(const struct oz_ckpt *ckpt, const struct oz_load_item *item,
+                                 const struct oz_weight *w, enum oz_plane plane, int64_t row0,
+                                 int64_t rows, bool keep_nonfinite, void *base,
+                                 struct oz_error *err)
+{
+    const struct oz_load_part *part = &item->parts[0];
+    bool moved = part->layer->transform != 0;
+    for (int64_t row = row0; row < row0 + rows;) {
+        int64_t from = row;
+        int64_t n = moved ? run_of(part, row, row0 + rows - row, &from) : rows;
+        struct oz_load_cells to = oz_load_cells(w, plane, row, n);
+        uint8_t *dst = (uint8_t *)((uintptr_t)base + (uintptr_t)to.first);
+        OZ_TRY(oz_load_read_cells(ckpt, item->planes, w, plane, oz_load_cells(w, plane, from, n),
+                                  keep_nonfinite, dst, err));
+        row += n;
+    }
+    return OZ_OK;
+}
+
 int64_t oz_load_cells_staging(const struct oz_stored_weight *stored, const struct oz_weight *w,
                               int64_t rows)
 {

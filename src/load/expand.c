@@ -180,10 +180,8 @@ static enum oz_status read_band(const struct oz_load_args *a, const struct oz_lo
         if (!w.planes[i].present) {
             continue;
         }
-        struct oz_load_cells cells = oz_load_cells(&w, (enum oz_plane)i, row0, rows);
-        uint8_t *to = (uint8_t *)((uintptr_t)view->planes[i].data + (uintptr_t)cells.first);
-        OZ_TRY(oz_load_read_cells(a->match->ckpt, item->planes, &w, (enum oz_plane)i, cells,
-                                  a->keep_nonfinite, to, err));
+        OZ_TRY(oz_load_read_rows(a->match->ckpt, item, &w, (enum oz_plane)i, row0, rows,
+                                 a->keep_nonfinite, view->planes[i].data, err));
     }
     return OZ_OK;
 }
@@ -197,7 +195,7 @@ enum oz_status oz_load_expand_band(const struct oz_load_args *a, const struct oz
     OZ_TRY(read_band(a, item, row0, rows, memory, &view, err));
     for (int64_t r = 0; r < rows; r++) {
         view.codec->decode(&view, 0, row0 + r, 0, item->shape.cols, p.row);
-        apply(item, &p, row0 + r, p.row);
+        apply(item, &p, oz_load_source_row(&item->parts[0], row0 + r), p.row);
         for (int64_t c = 0; c < item->shape.cols; c++) {
             uint16_t x = oz_f32_to_bf16(p.row[c]);
             memcpy(dst + r * item->shape.cols + c, &x, sizeof x);

@@ -64,12 +64,10 @@ static enum oz_status read_rows(const struct oz_load_args *a, const struct oz_lo
         if (!item->weight.planes[i].present) {
             continue;
         }
-        struct oz_load_cells cells = oz_load_cells(&item->weight, (enum oz_plane)i, row0, rows);
-        uint8_t *dst = (uint8_t *)((uintptr_t)to->planes[i].data + (uintptr_t)cells.first);
-        OZ_TRY(oz_load_read_cells(a->match->ckpt, item->planes, &item->weight, (enum oz_plane)i,
-                                  cells, a->keep_nonfinite, dst, err));
+        OZ_TRY(oz_load_read_rows(a->match->ckpt, item, &item->weight, (enum oz_plane)i, row0, rows,
+                                 a->keep_nonfinite, to->planes[i].data, err));
         if (item->planes->shifted != NULL) {
-            OZ_TRY(oz_load_unshift(a, item, (float *)(void *)dst, err));
+            OZ_TRY(oz_load_unshift(a, item, to->planes[i].data, err));
         }
     }
     return OZ_OK;
