@@ -391,11 +391,71 @@ static void published_vae(void **state)
     scratch_remove("v");
 }
 
+/* Parts of a tensor are its bytes from there on, under their own names; what is no part is refused. */
+static void parts_of_tensors(void **state)
+{
+    static const struct oz_ckpt_spec specs[] = {
+        {.name = "fused", .dtype = OZ_DTYPE_BF16, .rank = 2, .shape = {6, 4}},
+        {.name = "other", .dtype = OZ_DTYPE_F32, .rank = 1, .shape = {1}}};
+    static const struct {
+        struct oz_ckpt_part part;
+        enum oz_status status;
+        const char *phrase;
+    } bad[] = {
+        {{0, "x", 40, 16, 2, {2, 4}}, OZ_ERR_ARG, "Tensor fused has no part x"},
+        {{0, "x", -8, 16, 2, {2, 4}}, OZ_ERR_ARG, "no part x"},
+        {{0, "x", 0, 15, 2, {2, 4}}, OZ_ERR_ARG, "no part x"},
+        {{0, "x", 0, 16, 2, {-2, -4}}, OZ_ERR_ARG, "no part x"},
+        {{0, "x", 0, 16, 9, {2, 4}}, OZ_ERR_ARG, "no part x"},
+        {{0, "x", 0, 0, 3, {INT64_MAX, INT64_MAX, 2}}, OZ_ERR_ARG, "no part x"},
+        {{0, "other", 0, 16, 2, {2, 4}}, OZ_ERR_FORMAT, "two conventions, other."},
+    };
+    uint8_t data[52];
+    struct oz_ckpt_writer *w;
+    struct oz_ckpt *c;
+    (void)state;
+    for (size_t i = 0; i < sizeof data; i++) {
+        data[i] = (uint8_t)i;
+    }
+    scratch_folder("p");
+    const struct oz_ckpt_writer_options o = {.folder = scratch_path("p"), .stem = "model"};
+    ok(oz_ckpt_writer_create(&w, &o, specs, 2, &err));
+    for (int32_t i = oz_ckpt_writer_next(w); i >= 0; i = oz_ckpt_writer_next(w)) {
+        ok(oz_ckpt_writer_put(w, i == 0 ? data : data + 48, i == 0 ? 48 : 4, &err));
+    }
+    ok(oz_ckpt_writer_finish(w, &err));
+    oz_ckpt_writer_destroy(&w);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ok(oz_ckpt_open(&c, scratch_path("p"), NULL, &err));
+        assert_int_equal(oz_ckpt_divide(c, &bad[i].part, 1, &err), bad[i].status);
+        assert_non_null(strstr(err.message, bad[i].phrase));
+        oz_ckpt_close(&c);
+    }
+    static const struct oz_ckpt_part good[] = {
+        {0, "b", 16, 32, 2, {4, 4}}, {0, "a", 0, 16, 2, {2, 4}}, {0, "all", 0, 48, 1, {24}}};
+    ok(oz_ckpt_open(&c, scratch_path("p"), NULL, &err));
+    ok(oz_ckpt_divide(c, good, 3, &err));
+    assert_int_equal(oz_ckpt_count(c), 4);
+    for (int i = 0; i < 3; i++) {
+        uint8_t got[48];
+        const struct oz_tensor_view *t = oz_ckpt_find(c, good[i].name, NULL);
+        assert_true(t != NULL && t->bytes == good[i].bytes && t->elements * 2 == t->bytes);
+        assert_string_equal(oz_tensor_file_name(t), "fused");
+        ok(oz_ckpt_read(c, t, 0, t->bytes, got, &err));
+        assert_memory_equal(got, data + good[i].first_byte, (size_t)t->bytes);
+        assert_memory_equal(t->data, got, (size_t)t->bytes);
+    }
+    assert_true(oz_ckpt_has(c, "oth", "er") && !oz_ckpt_has(c, "", "fused"));
+    oz_ckpt_close(&c);
+    scratch_remove("p");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(transformer),      cmocka_unit_test(text_encoder),  cmocka_unit_test(vae),
-        cmocka_unit_test(whole_checkpoint), cmocka_unit_test(published_vae),
+        cmocka_unit_test(transformer),   cmocka_unit_test(text_encoder),
+        cmocka_unit_test(vae),           cmocka_unit_test(whole_checkpoint),
+        cmocka_unit_test(published_vae), cmocka_unit_test(parts_of_tensors),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
