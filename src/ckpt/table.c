@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -128,10 +129,18 @@ static enum oz_status sort_tensors(struct oz_ckpt *c, struct oz_error *err)
     for (int64_t i = 1; i < c->count; i++) {
         const struct oz_tensor_view *a = &c->tensors[i - 1];
         const struct oz_tensor_view *b = &c->tensors[i];
-        if (strcmp(a->name, b->name) == 0) {
-            return OZ_FAIL(err, OZ_ERR_FORMAT, "Tensor %s is in both %s and %s.", a->name,
-                           c->files[a->file].path, c->files[b->file].path);
+        if (strcmp(a->name, b->name) != 0) {
+            continue;
         }
+        if (strcmp(oz_tensor_file_name(a), oz_tensor_file_name(b)) != 0) {
+            return OZ_FAIL(err, OZ_ERR_FORMAT,
+                           "Tensors %s and %s of %s are one parameter under the names of two "
+                           "conventions, %s.",
+                           oz_tensor_file_name(a), oz_tensor_file_name(b), c->files[a->file].path,
+                           a->name);
+        }
+        return OZ_FAIL(err, OZ_ERR_FORMAT, "Tensor %s is in both %s and %s.", a->name,
+                       c->files[a->file].path, c->files[b->file].path);
     }
     return OZ_OK;
 }
@@ -414,15 +423,17 @@ static bool is_later_part(const char *name)
            strncmp(name + n - tail, first, 6) != 0;
 }
 
-/* The one GGUF file of a folder without other checkpoints, whatever its name. */
-static enum oz_status open_gguf_folder(struct oz_ckpt *c, const char *folder, const char *stem,
-                                       struct oz_error *err)
+/* The one file of a folder without the usual names, whatever its own: GGUF files and those that ComfyUI
+ * uses have names of their own. */
+static enum oz_status open_lone_file(struct oz_ckpt *c, const char *folder, const char *stem,
+                                     struct oz_error *err)
 {
     char *name = NULL;
     int count = 0;
     DIR *dir = opendir(folder);
     for (struct dirent *e = dir != NULL ? readdir(dir) : NULL; e != NULL; e = readdir(dir)) {
-        if (ends_with(e->d_name, ".gguf") && !is_later_part(e->d_name)) {
+        if (ends_with(e->d_name, ".safetensors") ||
+            (ends_with(e->d_name, ".gguf") && !is_later_part(e->d_name))) {
             oz_free(name);
             name = oz_strdup(e->d_name);
             count++;
@@ -436,7 +447,7 @@ static enum oz_status open_gguf_folder(struct oz_ckpt *c, const char *folder, co
         return OZ_FAIL(
             err, OZ_ERR_IO,
             "%s holds no checkpoint that ounce reads: neither %s.safetensors.index.json, "
-            "nor %s.safetensors, nor one .gguf file (but %d).",
+            "nor %s.safetensors, nor one .safetensors or .gguf file of another name (but %d).",
             folder, stem, stem, count);
     }
     char *path = name != NULL ? oz_file_join(folder, name) : NULL;
@@ -468,7 +479,7 @@ static enum oz_status open_folder(struct oz_ckpt *c, const char *folder, const c
             return find_strays(c, folder, err);
         }
     }
-    return open_gguf_folder(c, folder, stems != NULL ? stems[0] : usual[0], err);
+    return open_lone_file(c, folder, stems != NULL ? stems[0] : usual[0], err);
 }
 
 enum oz_status oz_ckpt_open(struct oz_ckpt **out, const char *path, const char *const *stems,
@@ -549,6 +560,7 @@ static enum oz_status rename_one(struct oz_ckpt *c, struct oz_tensor_view *t, oz
         } else {
             const char *name = oz_ckpt_own(c, oz_buf_text(&text));
             status = name != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, t->name);
+            t->file_name = oz_tensor_file_name(t);
             t->name = name != NULL ? name : t->name;
         }
     }
@@ -563,6 +575,84 @@ enum oz_status oz_ckpt_rename(struct oz_ckpt *c, oz_ckpt_name_fn fn, void *ctx,
         OZ_TRY(rename_one(c, &c->tensors[i], fn, ctx, err));
     }
     return sort_tensors(c, err);
+}
+
+/* A part of a tensor as a view of its own. */
+static enum oz_status part_of(struct oz_ckpt *c, const struct oz_ckpt_part *p,
+                              struct oz_tensor_view *out, struct oz_error *err)
+{
+    const struct oz_tensor_view *t = &c->tensors[p->tensor];
+    int64_t elements = 1;
+    int64_t bytes = 0;
+    bool fits = p->rank >= 0 && p->rank <= OZ_CKPT_MAX_RANK && t->codec == NULL;
+    for (int32_t i = 0; i < p->rank && fits; i++) {
+        fits = p->shape[i] >= 0 && !__builtin_mul_overflow(elements, p->shape[i], &elements);
+    }
+    if (!fits || !oz_dtype_bytes(t->dtype, elements, &bytes) || bytes != p->bytes ||
+        p->first_byte < 0 || p->first_byte > t->bytes - bytes) {
+        return OZ_FAIL(err, OZ_ERR_ARG, "Tensor %s has no part %s.", t->name, p->name);
+    }
+    *out = *t;
+    out->name = oz_ckpt_own(c, p->name);
+    out->file_name = oz_tensor_file_name(t);
+    out->rank = p->rank;
+    memcpy(out->shape, p->shape, sizeof out->shape);
+    out->elements = elements;
+    out->bytes = bytes;
+    out->file_offset = t->file_offset + p->first_byte;
+    out->data = bytes > 0 ? t->data + p->first_byte : NULL;
+    return out->name != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, t->name);
+}
+
+enum oz_status oz_ckpt_divide(struct oz_ckpt *c, const struct oz_ckpt_part *parts, int64_t count,
+                              struct oz_error *err)
+{
+    struct oz_tensor_view *list = oz_alloc_zero((size_t)(c->count + count), sizeof *list);
+    enum oz_status status = list != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, "tensors' parts");
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count && status == OZ_OK; i++) {
+        status = part_of(c, &parts[i], &list[kept++], err);
+    }
+    if (status != OZ_OK) {
+        oz_free(list);
+        return status;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        c->tensors[parts[i].tensor].name = NULL; /* gone */
+    }
+    for (int64_t i = 0; i < c->count; i++) {
+        if (c->tensors[i].name != NULL) {
+            list[kept++] = c->tensors[i];
+        }
+    }
+    oz_free(c->tensors);
+    c->tensors = list;
+    c->capacity = c->count + count;
+    c->count = kept;
+    return sort_tensors(c, err);
+}
+
+static bool without_prefix(void *ctx, const char *name, struct oz_buf *out)
+{
+    const char *prefix = ctx;
+    size_t n = strlen(prefix);
+    if (strncmp(name, prefix, n) != 0) {
+        return false;
+    }
+    oz_buf_puts(out, name + n);
+    return true;
+}
+
+enum oz_status oz_ckpt_strip(struct oz_ckpt *ckpt, const char *prefix, struct oz_error *err)
+{
+    return oz_ckpt_rename(ckpt, without_prefix, (void *)(uintptr_t)prefix, err);
+}
+
+bool oz_ckpt_has(const struct oz_ckpt *ckpt, const char *prefix, const char *name)
+{
+    char text[OZ_CKPT_MAX_NAME_BYTES + 1];
+    int n = snprintf(text, sizeof text, "%s%s", prefix, name);
+    return n > 0 && (size_t)n < sizeof text && oz_ckpt_find(ckpt, text, NULL) != NULL;
 }
 
 int64_t oz_ckpt_count(const struct oz_ckpt *ckpt)
@@ -624,6 +714,11 @@ bool oz_ckpt_metadata_at(const struct oz_ckpt *ckpt, int32_t index, const char *
 int32_t oz_ckpt_stray_count(const struct oz_ckpt *ckpt)
 {
     return ckpt->stray_count;
+}
+
+const char *oz_tensor_file_name(const struct oz_tensor_view *t)
+{
+    return t->file_name != NULL ? t->file_name : t->name;
 }
 
 const char *oz_tensor_format(const struct oz_tensor_view *t)

@@ -43,7 +43,8 @@ struct oz_ckpt_file {
  * at file_offset (for quantizing loads that must not keep pages).
  */
 struct oz_tensor_view {
-    const char *name; /* as in the file, UTF-8, unique in the table */
+    const char *name;      /* as in the file, or oz_ckpt_rename's; UTF-8, unique in the table */
+    const char *file_name; /* as in the file, where oz_ckpt_rename gave it another; NULL: `name` */
     enum oz_dtype dtype;
     const struct oz_codec
         *codec;   /* of block formats (GGUF), where dtype is U8; NULL: plain dtype */
@@ -62,7 +63,8 @@ struct oz_ckpt;
  * Opens a checkpoint: a .safetensors file, an .index.json, a .gguf file (of several parts the first:
  * the others are found beside it), or a folder that holds one of
  * `<stem>.safetensors.index.json`, `<stem>.safetensors` for the given stems in order (NULL ends the
- * list; NULL list: "diffusion_pytorch_model", "model"), or else one .gguf file. The index wins over a
+ * list; NULL list: "diffusion_pytorch_model", "model"), or else one file of any name that ends in
+ * .safetensors or .gguf. The index wins over a
  * lone file beside it. Index and shards are compared both ways. Shapes of a GGUF file are row-major here,
  * as "comfy.gguf.orig_shape.<tensor>" says where it does.
  * On success *out is the caller's to close. OZ_ERR_IO: cannot be read; OZ_ERR_FORMAT: malformed, or
@@ -86,6 +88,27 @@ typedef bool (*oz_ckpt_name_fn)(void *ctx, const char *name, struct oz_buf *out)
 OZ_MUST_USE enum oz_status oz_ckpt_rename(struct oz_ckpt *ckpt, oz_ckpt_name_fn fn, void *ctx,
                                           struct oz_error *err);
 
+/* oz_ckpt_rename: takes a prefix off every name that has it. */
+OZ_MUST_USE enum oz_status oz_ckpt_strip(struct oz_ckpt *ckpt, const char *prefix,
+                                         struct oz_error *err);
+
+/* A part of a tensor that becomes one of its own: bytes [first_byte, first_byte + bytes) of it. */
+struct oz_ckpt_part {
+    int64_t tensor;   /* index in the table; several parts may have bytes in common */
+    const char *name; /* copied */
+    int64_t first_byte, bytes;
+    int32_t rank;
+    int64_t shape[OZ_CKPT_MAX_RANK]; /* which is as many bytes */
+};
+
+/*
+ * Tensors that parts are of give way to these, as oz_ckpt_rename gives way to names: layouts of another
+ * convention. OZ_ERR_ARG: a part lies outside of its tensor or has other bytes than its shape;
+ * OZ_ERR_FORMAT: two tensors would have one name; OZ_ERR_NOMEM.
+ */
+OZ_MUST_USE enum oz_status oz_ckpt_divide(struct oz_ckpt *ckpt, const struct oz_ckpt_part *parts,
+                                          int64_t count, struct oz_error *err);
+
 int64_t oz_ckpt_count(const struct oz_ckpt *ckpt);
 /* Tensors sorted by name in byte order; index in [0, count). */
 const struct oz_tensor_view *oz_ckpt_tensor(const struct oz_ckpt *ckpt, int64_t index);
@@ -93,8 +116,14 @@ const struct oz_tensor_view *oz_ckpt_tensor(const struct oz_ckpt *ckpt, int64_t 
 const struct oz_tensor_view *oz_ckpt_find(const struct oz_ckpt *ckpt, const char *name,
                                           int64_t *index);
 
+/* Is there a tensor whose name is those two texts? */
+bool oz_ckpt_has(const struct oz_ckpt *ckpt, const char *prefix, const char *name);
+
 int32_t oz_ckpt_file_count(const struct oz_ckpt *ckpt);
 const struct oz_ckpt_file *oz_ckpt_file(const struct oz_ckpt *ckpt, int32_t index);
+
+/* Its name in the file: what messages tell people who look for it there. */
+const char *oz_tensor_file_name(const struct oz_tensor_view *t);
 
 /* The type of its elements or blocks as its container's makers write it: "BF16", "Q4_K". */
 const char *oz_tensor_format(const struct oz_tensor_view *t);

@@ -9,6 +9,7 @@
 #include "load/columns.h"
 #include "num/float4.h"
 #include "num/float8.h"
+#include "num/gguf.h"
 #include "num/plane.h"
 
 /* Bits of a cell of a plane of the weight. */
@@ -212,6 +213,10 @@ static enum oz_status move_cells(const struct oz_ckpt *ckpt, const struct oz_sto
     if (oz_load_is_columns(move)) {
         return read_columns(ckpt, stored, w, plane, cells, dst, err);
     }
+    if (plane == OZ_PLANE_ZEROS && move == OZ_MOVE_REPEAT) { /* of unsigned codes: 0 */
+        memset(dst, 0, (size_t)cells.bytes);
+        return OZ_OK;
+    }
     if (move == OZ_MOVE_NUMBER || (move == OZ_MOVE_REPEAT && t == NULL)) {
         for (int64_t i = 0; i < cells.bytes; i += 4) {
             memcpy(dst + i, &stored->number, sizeof stored->number);
@@ -245,6 +250,19 @@ static enum oz_status move_cells(const struct oz_ckpt *ckpt, const struct oz_sto
         move_floats(move, stored->number, dst, cells.bytes);
     }
     return OZ_OK;
+}
+
+static void add(const struct oz_stored_weight *stored, const struct oz_weight *w,
+                enum oz_plane plane, struct oz_load_cells cells, uint8_t *dst)
+{
+    oz_dialect_plus_fn plus = stored->planes[plane].plus;
+    for (int64_t i = 0; plus != NULL && i < cells.bytes / 4; i++) {
+        float x;
+        int64_t cell = cells.first / 4 + i;
+        memcpy(&x, dst + i * 4, sizeof x);
+        x += plus(cell / w->cols, cell % w->cols, w->rows, w->cols);
+        memcpy(dst + i * 4, &x, sizeof x);
+    }
 }
 
 /* ---- checks ---- */
@@ -291,6 +309,15 @@ static enum oz_status check_groups(const struct oz_weight *w, const char *name,
     return OZ_OK;
 }
 
+enum oz_status oz_load_fail_block(const struct oz_tensor_view *t, int64_t block,
+                                  struct oz_error *err)
+{
+    return OZ_FAIL(err, OZ_ERR_FORMAT,
+                   "Tensor %s: the scale of block %" PRId64
+                   " (of %s) is NaN, infinite or too large; the file is damaged.",
+                   oz_tensor_file_name(t), block, oz_tensor_format(t));
+}
+
 enum oz_status oz_load_read_cells(const struct oz_ckpt *ckpt, const struct oz_stored_weight *stored,
                                   const struct oz_weight *w, enum oz_plane plane,
                                   struct oz_load_cells cells, bool keep_nonfinite, uint8_t *dst,
@@ -302,10 +329,16 @@ enum oz_status oz_load_read_cells(const struct oz_ckpt *ckpt, const struct oz_st
                        w->codec->name, (int)plane);
     }
     OZ_TRY(move_cells(ckpt, stored, w, plane, cells, dst, err));
+    add(stored, w, plane, cells, dst);
     if (plane == OZ_PLANE_PERM) {
         return check_groups(w, t->name, dst, err);
     }
     bool codes = plane == OZ_PLANE_CODES;
+    const struct oz_gguf_type *blocks = codes && t != NULL ? oz_gguf_type_of(t->codec) : NULL;
+    if (blocks != NULL && !keep_nonfinite) {
+        int64_t found = oz_gguf_find_bad(blocks, dst, cells.bytes / blocks->bytes);
+        return found < 0 ? OZ_OK : oz_load_fail_block(t, cells.first / blocks->bytes + found, err);
+    }
     int64_t bad = codes && keep_nonfinite ? -1 : find_bad(w->planes[plane].dtype, dst, cells.bytes);
     if (bad < 0) {
         return OZ_OK;
@@ -314,6 +347,36 @@ enum oz_status oz_load_read_cells(const struct oz_ckpt *ckpt, const struct oz_st
     return OZ_FAIL(err, OZ_ERR_FORMAT,
                    "Tensor %s: the %s %" PRId64 " is NaN or infinite; the file is damaged.",
                    t != NULL ? t->name : "(none)", codes ? "code" : "scale", first + bad);
+}
+
+/* Rows of a part from `row` on that follow each other in the file, from *from on. */
+static int64_t run_of(const struct oz_load_part *part, int64_t row, int64_t rows, int64_t *from)
+{
+    int64_t n = 1;
+    *from = oz_load_source_row(part, row);
+    while (n < rows && oz_load_source_row(part, row + n) == *from + n) {
+        n++;
+    }
+    return n;
+}
+
+enum oz_status oz_load_read_rows(const struct oz_ckpt *ckpt, const struct oz_load_item *item,
+                                 const struct oz_weight *w, enum oz_plane plane, int64_t row0,
+                                 int64_t rows, bool keep_nonfinite, void *base,
+                                 struct oz_error *err)
+{
+    const struct oz_load_part *part = &item->parts[0];
+    bool moved = part->layer->transform != 0;
+    for (int64_t row = row0; row < row0 + rows;) {
+        int64_t from = row;
+        int64_t n = moved ? run_of(part, row, row0 + rows - row, &from) : rows;
+        struct oz_load_cells to = oz_load_cells(w, plane, row, n);
+        uint8_t *dst = (uint8_t *)((uintptr_t)base + (uintptr_t)to.first);
+        OZ_TRY(oz_load_read_cells(ckpt, item->planes, w, plane, oz_load_cells(w, plane, from, n),
+                                  keep_nonfinite, dst, err));
+        row += n;
+    }
+    return OZ_OK;
 }
 
 int64_t oz_load_cells_staging(const struct oz_stored_weight *stored, const struct oz_weight *w,

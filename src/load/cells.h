@@ -14,6 +14,18 @@ OZ_MUST_USE enum oz_status oz_load_read_cells(const struct oz_ckpt *ckpt,
                                               struct oz_load_cells cells, bool keep_nonfinite,
                                               uint8_t *dst, struct oz_error *err);
 
+/* The same for the rows [row0, row0 + rows) of an item, which may lie elsewhere in the file; `base` is the
+ * plane's first cell. */
+OZ_MUST_USE enum oz_status oz_load_read_rows(const struct oz_ckpt *ckpt,
+                                             const struct oz_load_item *item,
+                                             const struct oz_weight *w, enum oz_plane plane,
+                                             int64_t row0, int64_t rows, bool keep_nonfinite,
+                                             void *base, struct oz_error *err);
+
+/* OZ_ERR_FORMAT: a block of a GGUF tensor has a scale that is no number. */
+OZ_MUST_USE enum oz_status oz_load_fail_block(const struct oz_tensor_view *t, int64_t block,
+                                              struct oz_error *err);
+
 /* Memory that this takes for a while, at most, for the cells of `rows` rows. */
 int64_t oz_load_cells_staging(const struct oz_stored_weight *stored, const struct oz_weight *w,
                               int64_t rows);

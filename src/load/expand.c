@@ -20,7 +20,9 @@ struct oz_weight oz_load_expand_weight(const struct oz_load_item *item)
     static const enum oz_plane optional[] = {OZ_PLANE_ZEROS, OZ_PLANE_MINS};
     for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
         const struct oz_plane_spec *spec = oz_codec_plane(w.codec, optional[i]);
-        if (spec != NULL && item->planes->planes[optional[i]].tensor != NULL) {
+        const enum oz_plane_move move = item->planes->planes[optional[i]].move;
+        if (spec != NULL &&
+            (item->planes->planes[optional[i]].tensor != NULL || move == OZ_MOVE_REPEAT)) {
             w.planes[optional[i]].present = true;
             w.planes[optional[i]].dtype = spec->dtype;
         }
@@ -166,30 +168,87 @@ enum oz_status oz_load_expand_open(const struct oz_load_args *a, const struct oz
     return read_parts(a, item, &p, err);
 }
 
-enum oz_status oz_load_expand_band(const struct oz_load_args *a, const struct oz_load_item *item,
-                                   int64_t row0, int64_t rows, uint8_t *memory, uint16_t *dst,
-                                   struct oz_error *err)
+/* The cells of some rows, into the memory behind what all bands need. */
+static enum oz_status read_band(const struct oz_load_args *a, const struct oz_load_item *item,
+                                int64_t row0, int64_t rows, uint8_t *memory, struct oz_weight *view,
+                                struct oz_error *err)
 {
     struct oz_weight w = oz_load_expand_weight(item);
-    struct parts p = parts_at(item, memory);
     uint8_t *base = memory + oz_load_round(shared_floats(item) * 4);
-    struct oz_weight view = oz_load_stage_view(&w, 0, row0, rows, base);
+    *view = oz_load_stage_view(&w, 0, row0, rows, base);
     for (int i = 0; i < OZ_PLANE_FIRST_SIDE; i++) {
         if (!w.planes[i].present) {
             continue;
         }
-        struct oz_load_cells cells = oz_load_cells(&w, (enum oz_plane)i, row0, rows);
-        uint8_t *to = (uint8_t *)((uintptr_t)view.planes[i].data + (uintptr_t)cells.first);
-        OZ_TRY(oz_load_read_cells(a->match->ckpt, item->planes, &w, (enum oz_plane)i, cells,
-                                  a->keep_nonfinite, to, err));
+        OZ_TRY(oz_load_read_rows(a->match->ckpt, item, &w, (enum oz_plane)i, row0, rows,
+                                 a->keep_nonfinite, view->planes[i].data, err));
     }
+    return OZ_OK;
+}
+
+enum oz_status oz_load_expand_band(const struct oz_load_args *a, const struct oz_load_item *item,
+                                   int64_t row0, int64_t rows, uint8_t *memory, uint16_t *dst,
+                                   struct oz_error *err)
+{
+    struct oz_weight view;
+    struct parts p = parts_at(item, memory);
+    OZ_TRY(read_band(a, item, row0, rows, memory, &view, err));
     for (int64_t r = 0; r < rows; r++) {
         view.codec->decode(&view, 0, row0 + r, 0, item->shape.cols, p.row);
-        apply(item, &p, row0 + r, p.row);
+        apply(item, &p, oz_load_source_row(&item->parts[0], row0 + r), p.row);
         for (int64_t c = 0; c < item->shape.cols; c++) {
             uint16_t x = oz_f32_to_bf16(p.row[c]);
             memcpy(dst + r * item->shape.cols + c, &x, sizeof x);
         }
     }
     return OZ_OK;
+}
+
+/* The bias' weight without its branch, as an item of its own. */
+static struct oz_load_item shifted_item(const struct oz_load_item *bias,
+                                        struct oz_stored_weight *residual)
+{
+    *residual = *bias->planes->shifted;
+    residual->rank = 0;
+    residual->planes[OZ_PLANE_LOW_RANK_A].tensor = NULL;
+    residual->planes[OZ_PLANE_LOW_RANK_B].tensor = NULL;
+    struct oz_load_item item = *bias;
+    item.planes = residual;
+    item.shape = (struct oz_load_matrix){
+        .slices = 1, .rows = bias->shape.cols, .cols = bias->planes->shifted_cols};
+    return item;
+}
+
+int64_t oz_load_unshift_staging(const struct oz_load_item *item)
+{
+    struct oz_stored_weight residual;
+    const struct oz_load_item weight = shifted_item(item, &residual);
+    return oz_load_expand_staging(&weight, oz_load_expand_rows(&weight, 1));
+}
+
+enum oz_status oz_load_unshift(const struct oz_load_args *a, const struct oz_load_item *bias,
+                               float *dst, struct oz_error *err)
+{
+    struct oz_stored_weight residual;
+    const struct oz_load_item item = shifted_item(bias, &residual);
+    int64_t chunk = oz_load_expand_rows(&item, 1);
+    uint8_t *memory = NULL;
+    enum oz_status status = oz_load_expand_open(a, &item, chunk, &memory, err);
+    for (int64_t r0 = 0; r0 < item.shape.rows && status == OZ_OK; r0 += chunk) {
+        int64_t rows = item.shape.rows - r0 < chunk ? item.shape.rows - r0 : chunk;
+        struct parts p = parts_at(&item, memory);
+        struct oz_weight view;
+        status = read_band(a, &item, r0, rows, memory, &view, err);
+        for (int64_t r = r0; r < r0 + rows && status == OZ_OK; r++) {
+            double sum = 0;
+            view.codec->decode(&view, 0, r, 0, item.shape.cols, p.row);
+            apply(&item, &p, r, p.row);
+            for (int64_t c = 0; c < item.shape.cols; c++) {
+                sum += (double)p.row[c];
+            }
+            dst[r] = (float)((double)dst[r] + (double)bias->planes->shift * sum);
+        }
+    }
+    oz_free(memory);
+    return status;
 }

@@ -24,4 +24,13 @@ OZ_MUST_USE enum oz_status oz_load_expand_band(const struct oz_load_args *args,
                                                int64_t rows, uint8_t *memory, uint16_t *dst,
                                                struct oz_error *err);
 
+/* Memory that oz_load_unshift takes for a while. */
+int64_t oz_load_unshift_staging(const struct oz_load_item *item);
+
+/* Puts back into a bias [rows], in f32, what its maker took off it for kernels that shift their inputs (see
+ * oz_stored_weight.shifted). */
+OZ_MUST_USE enum oz_status oz_load_unshift(const struct oz_load_args *args,
+                                           const struct oz_load_item *item, float *bias,
+                                           struct oz_error *err);
+
 #endif

@@ -198,17 +198,32 @@ static enum oz_status check_row(const struct oz_layer *layer, const struct oz_te
     return OZ_OK;
 }
 
-/* Planes of a whole parameter, in the file's order of rows: all that families ask for so far. */
+/* Rows of this weight that share cells. */
+static int64_t shared_rows(const struct oz_load_item *item, const struct oz_load_part *part)
+{
+    const struct oz_codec *codec = item->planes->codec != NULL ? item->planes->codec : item->codec;
+    struct oz_weight w = oz_weight_shape(codec, 1, part->shape.rows, part->shape.cols);
+    w.group_cols = item->planes->group_cols > 0 ? item->planes->group_cols : w.group_cols;
+    return oz_weight_scope_rows(&w);
+}
+
+/* Planes of a whole parameter, whose rows may be moved where no cell is of two that part. */
 static enum oz_status check_planes(const struct oz_load_item *item, const struct oz_load_part *part,
                                    struct oz_error *err)
 {
     const struct oz_layer *layer = part->layer;
-    if (layer->transform != 0 || layer->file_rows != 0 || layer->file_row != 0 ||
+    const uint32_t built = OZ_TRANSFORM_SWAP_HALVES | OZ_TRANSFORM_PERMUTE;
+    int64_t rows = part->shape.rows;
+    int64_t scope = layer->transform != 0 ? shared_rows(item, part) : 1;
+    bool moves = (layer->transform & ~built) == 0 && item->use == OZ_USE_LINEAR &&
+                 ((layer->transform & OZ_TRANSFORM_PERMUTE) == 0 || scope == 1) && rows % 2 == 0 &&
+                 rows / 2 % scope == 0;
+    if ((layer->transform != 0 && !moves) || layer->file_rows != 0 || layer->file_row != 0 ||
         layer->bind_row_stride != 0 || item->part_count != 1) {
         return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
                        "%s is quantized in the file, and its rows would have to be moved, which is "
-                       "not built yet.",
-                       layer->name);
+                       "not built yet for what %" PRId64 " rows share.",
+                       layer->name, scope);
     }
     return OZ_OK;
 }
@@ -311,7 +326,8 @@ static enum oz_load_way choose_way(const struct oz_load_args *a, const struct oz
     bool packs = item->packed_bytes > 0;
     if (item->planes != NULL) {
         const struct oz_tensor_view *t = item->planes->planes[OZ_PLANE_CODES].tensor;
-        bool whole = item->planes->codec == NULL && t != NULL && t->codec == item->codec &&
+        bool whole = item->planes->codec == NULL && item->parts[0].layer->transform == 0 &&
+                     t != NULL && t->codec == item->codec &&
                      item->planes->planes[OZ_PLANE_CODES].move == OZ_MOVE_BYTES;
         return whole && !packs && a->dev->host_memory ? OZ_WAY_MAPPED : OZ_WAY_PLANES;
     }

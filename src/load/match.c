@@ -195,7 +195,7 @@ static size_t unexpected_names(const struct oz_match *m, const char **names)
     size_t n = 0;
     for (int64_t i = 0; i < oz_ckpt_count(m->ckpt); i++) {
         if (m->tensor_row[i] < 0 && m->tensor_rule[i] == NULL) {
-            names[n++] = oz_ckpt_tensor(m->ckpt, i)->name;
+            names[n++] = oz_tensor_file_name(oz_ckpt_tensor(m->ckpt, i));
         }
     }
     return n;
@@ -215,7 +215,7 @@ static size_t append_shapes(const struct oz_match *m, struct oz_buf *message)
         if (oz_match_shape_ok(row, t)) {
             continue;
         }
-        oz_buf_printf(&list, "%s%s is ", n++ > 0 ? ", " : "", t->name);
+        oz_buf_printf(&list, "%s%s is ", n++ > 0 ? ", " : "", oz_tensor_file_name(t));
         append_shape(&list, t->shape, t->rank);
         oz_buf_puts(&list, " where the config asks for ");
         append_shape(&list, row->file_shape, row->file_rank);

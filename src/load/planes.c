@@ -48,8 +48,12 @@ int64_t oz_load_planes_staging(const struct oz_load_args *a, const struct oz_loa
     }
     bool staged = is_staged(a, item);
     int64_t rows = staged ? chunk_rows(item) : item->shape.rows;
-    return (staged ? chunk_bytes(item, rows) : 0) +
-           oz_load_cells_staging(item->planes, &item->weight, rows);
+    int64_t cells = oz_load_cells_staging(item->planes, &item->weight, rows);
+    if (item->planes->shifted != NULL) {
+        int64_t unshift = oz_load_unshift_staging(item);
+        cells = unshift > cells ? unshift : cells;
+    }
+    return (staged ? chunk_bytes(item, rows) : 0) + cells;
 }
 
 static enum oz_status read_rows(const struct oz_load_args *a, const struct oz_load_item *item,
@@ -60,10 +64,11 @@ static enum oz_status read_rows(const struct oz_load_args *a, const struct oz_lo
         if (!item->weight.planes[i].present) {
             continue;
         }
-        struct oz_load_cells cells = oz_load_cells(&item->weight, (enum oz_plane)i, row0, rows);
-        uint8_t *dst = (uint8_t *)((uintptr_t)to->planes[i].data + (uintptr_t)cells.first);
-        OZ_TRY(oz_load_read_cells(a->match->ckpt, item->planes, &item->weight, (enum oz_plane)i,
-                                  cells, a->keep_nonfinite, dst, err));
+        OZ_TRY(oz_load_read_rows(a->match->ckpt, item, &item->weight, (enum oz_plane)i, row0, rows,
+                                 a->keep_nonfinite, to->planes[i].data, err));
+        if (item->planes->shifted != NULL) {
+            OZ_TRY(oz_load_unshift(a, item, to->planes[i].data, err));
+        }
     }
     return OZ_OK;
 }

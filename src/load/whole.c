@@ -4,7 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "load/item.h"
+#include "load/cells.h"
+#include "num/gguf.h"
 
 #define PACK_BYTES (INT64_C(16) << 20) /* of a mapped weight between two looks at its pages */
 
@@ -146,11 +147,32 @@ static struct oz_weight mapped_weight(const struct oz_load_item *item)
     return w;
 }
 
+/* Blocks are decoded where they lie, again and again: what cannot be decoded is found now. */
+static enum oz_status check_blocks(const struct oz_load_args *a, const struct oz_load_item *item,
+                                   struct oz_error *err)
+{
+    const struct oz_tensor_view *t = item->parts[0].tensor;
+    const struct oz_gguf_type *type = oz_gguf_type_of(t->codec);
+    int64_t count = type != NULL ? t->bytes / type->bytes : 0;
+    int64_t piece = type != NULL ? PACK_BYTES / type->bytes : 1;
+    for (int64_t i = 0; i < count && !a->keep_nonfinite; i += piece) {
+        int64_t n = count - i < piece ? count - i : piece;
+        oz_ckpt_advise(a->match->ckpt, t->file, t->file_offset + i * type->bytes, n * type->bytes);
+        int64_t bad = oz_gguf_find_bad(type, t->data + i * type->bytes, n);
+        if (bad >= 0) {
+            return oz_load_fail_block(t, i + bad, err);
+        }
+    }
+    return OZ_OK;
+}
+
 enum oz_status oz_load_whole(const struct oz_load_args *a, const struct oz_load_item *item,
                              struct oz_error *err)
 {
     switch (item->way) {
-    case OZ_WAY_MAPPED: item->param->weight = mapped_weight(item); return OZ_OK;
+    case OZ_WAY_MAPPED:
+        item->param->weight = mapped_weight(item);
+        return check_blocks(a, item, err);
     case OZ_WAY_PACK_MAP: return pack_mapped(a, item, err);
     case OZ_WAY_PACK_WHOLE: return pack_moved(a, item, err);
     case OZ_WAY_PLANES: return oz_load_planes(a, item, err);

@@ -6,6 +6,8 @@
  */
 #include "num/gguf_block.h"
 
+#include <math.h>
+
 #define K 256 /* elements of a super-block */
 
 void oz_gguf_decode(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
@@ -322,14 +324,20 @@ OZ_GGUF_CODEC(gguf_nvfp4, 64, 36)
 
 static const struct oz_gguf_type types[] = {
 #define OZ_GGUF_PLAIN(number_, name_, dtype_, bytes_) \
-    {.number = (number_), .name = (name_), .elements = 1, .bytes = (bytes_), .dtype = (dtype_)},
-#define OZ_GGUF_BLOCK(number_, name_, codec_, elements_, bytes_) \
-    {.number = (number_),                                        \
-     .name = (name_),                                            \
-     .elements = (elements_),                                    \
-     .bytes = (bytes_),                                          \
-     .dtype = OZ_DTYPE_U8,                                       \
-     .codec = &oz_codec_##codec_},
+    {.number = (number_),                             \
+     .name = (name_),                                 \
+     .elements = 1,                                   \
+     .bytes = (bytes_),                               \
+     .dtype = (dtype_),                               \
+     .factors = {OZ_GGUF_NONE, OZ_GGUF_NONE}},
+#define OZ_GGUF_BLOCK(number_, name_, codec_, elements_, bytes_, first_, second_) \
+    {.number = (number_),                                                         \
+     .name = (name_),                                                             \
+     .elements = (elements_),                                                     \
+     .bytes = (bytes_),                                                           \
+     .dtype = OZ_DTYPE_U8,                                                        \
+     .codec = &oz_codec_##codec_,                                                 \
+     .factors = {(first_), (second_)}},
 #include "num/gguf.inc"
 #undef OZ_GGUF_PLAIN
 #undef OZ_GGUF_BLOCK
@@ -354,4 +362,37 @@ const struct oz_gguf_type *oz_gguf_type_of(const struct oz_codec *codec)
         }
     }
     return NULL;
+}
+
+/* Is an f16 NaN or infinite? */
+static bool is_bad_half(uint32_t half)
+{
+    return (half & 0x7C00) == 0x7C00;
+}
+
+static bool is_bad(const struct oz_gguf_type *type, int factor, const uint8_t *b)
+{
+    uint32_t half = 0;
+    switch (factor) {
+    case OZ_GGUF_NONE: return false;
+    case OZ_GGUF_F32: return !(fabsf(oz_f32_from_bits(oz_gguf_u32(b))) <= 0x1p120F);
+    case OZ_GGUF_E8M0: return b[0] > 252; /* 6 * 2^(253 - 127) is no f32 */
+    case OZ_GGUF_WORDS:
+        for (int i = 0; i < 4; i++) {
+            half |= (uint32_t)(oz_gguf_u16(b + type->bytes - 8 + 2 * i) >> 12) << 4 * i;
+        }
+        return is_bad_half(half);
+    default: return is_bad_half(oz_gguf_u16(b + factor));
+    }
+}
+
+int64_t oz_gguf_find_bad(const struct oz_gguf_type *type, const uint8_t *blocks, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *b = blocks + i * type->bytes;
+        if (is_bad(type, type->factors[0], b) || is_bad(type, type->factors[1], b)) {
+            return i;
+        }
+    }
+    return -1;
 }

@@ -220,6 +220,7 @@ static enum oz_status build_vae(struct oz_pipeline *p, struct oz_component *c,
 {
     struct oz_qwen_vae_config config;
     OZ_TRY(oz_qwen_vae_config_read(&config, json, path, err));
+    OZ_TRY(oz_qwen_vae_rename(c->ckpt, &config, &c->convention, err));
     OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen_vae_host_bytes(&config), err));
     return oz_qwen_vae_build(&p->vae, &config, &c->host, &c->table, false, err);
 }
@@ -235,6 +236,7 @@ static enum oz_status read_stored(struct oz_component *c, const struct oz_json *
                                        .ckpt = c->ckpt,
                                        .table = &c->table,
                                        .arena = &c->stored_memory};
+    OZ_TRY(oz_svdquant_divide(c->ckpt, &c->table, err));
     OZ_TRY(oz_arena_init_host(&c->stored_memory, c->name, oz_stored_bytes(&c->table), err));
     return oz_stored_read(&c->stored, &in, err);
 }

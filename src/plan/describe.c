@@ -98,12 +98,13 @@ static void put_name(struct oz_buf *b, const struct oz_plan_layer *l, int32_t te
     oz_buf_printf(b, "%*s", width < NAME_WIDTH ? (int)(NAME_WIDTH - width) : 0, "");
 }
 
-static void put_layer(struct oz_buf *b, const struct oz_plan_layer *l, int32_t tensors,
-                      int64_t file_bytes, int64_t resident_bytes)
+static void put_layer(struct oz_buf *b, const struct oz_plan_layer *l,
+                      const struct oz_plan_group *g)
 {
+    int32_t tensors = g->tensors;
     const char *folded = tensors > 1 && l->layer != NULL ? oz_plan_folds(l->layer) : NULL;
     oz_buf_printf(b, "  %4d ", (int)tensors);
-    if (l->layer == NULL && tensors == 1) {
+    if (l->beside || (l->layer == NULL && tensors == 1)) {
         oz_buf_printf(b, "%-*s ", NAME_WIDTH, l->entry->tensor->name);
     } else if (l->layer == NULL) {
         oz_buf_printf(b, "%-*s ", NAME_WIDTH, "not read");
@@ -114,13 +115,13 @@ static void put_layer(struct oz_buf *b, const struct oz_plan_layer *l, int32_t t
         oz_buf_printf(b, " %-11s ", oz_role_name(l->layer->role));
         put_shape(b, l->layer);
     }
-    if (l->layer == NULL || folded != NULL) {
+    if (l->layer == NULL || folded != NULL || l->beside) {
         oz_buf_printf(b, "%26s", "");
     }
     oz_buf_printf(b, " %-16s ", l->entry->scheme != NULL ? l->entry->scheme : "-");
     put_kernel(b, l->kernel, l->fallback);
-    put_bytes(b, file_bytes);
-    put_bytes(b, resident_bytes);
+    put_bytes(b, g->file_bytes);
+    put_bytes(b, g->resident_bytes);
     oz_buf_puts(b, "  ");
     if (l->layer == NULL) {
         oz_buf_printf(b, "%s: %s", oz_fate_name(l->entry->fate),
@@ -131,6 +132,9 @@ static void put_layer(struct oz_buf *b, const struct oz_plan_layer *l, int32_t t
     if (l->choice != NULL && l->choice->scheme.codec != NULL) {
         oz_buf_puts(b, "; activations ");
         oz_plan_acts(l, b);
+    }
+    if (g->beside > 0) {
+        oz_buf_printf(b, "; with %d tensors of scales and the like", (int)g->beside);
     }
     oz_buf_puts(b, l->entry->lora != NULL ? "; LoRA merged first\n" : "\n");
 }
@@ -195,13 +199,17 @@ static void put_component(struct oz_buf *b, const struct oz_plan *p, enum oz_com
     for (int32_t i = 0; i < p->count && tensors; i++) {
         const struct oz_plan_layer *l = &p->layers[i];
         if (l->component == id) {
-            put_layer(b, l, 1, l->entry->tensor->bytes, l->entry->resident_bytes);
+            const struct oz_plan_group alone = {.first = i,
+                                                .tensors = 1,
+                                                .file_bytes = l->entry->tensor->bytes,
+                                                .resident_bytes = l->entry->resident_bytes};
+            put_layer(b, l, &alone);
         }
     }
     for (int32_t i = 0; i < p->group_count && !tensors; i++) {
         const struct oz_plan_group *g = &p->groups[i];
         if (p->layers[g->first].component == id) {
-            put_layer(b, &p->layers[g->first], g->tensors, g->file_bytes, g->resident_bytes);
+            put_layer(b, &p->layers[g->first], g);
         }
     }
     oz_plan_sum_by_scheme(p, id, &sums);

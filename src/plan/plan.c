@@ -119,10 +119,20 @@ static int by_row(const void *a, const void *b)
     if (i != k && (i < 0 || k < 0)) {
         return i < 0 ? 1 : -1; /* what no parameter reads comes last */
     }
+    if (i == k && x->beside != y->beside) {
+        return x->beside ? 1 : -1; /* codes come first */
+    }
     if (i == k) {
         return strcmp(x->entry->tensor->name, y->entry->tensor->name);
     }
     return i < k ? -1 : 1;
+}
+
+/* Is the tensor another than the one that feeds its row, codes or elements? */
+static bool is_beside(const struct oz_component *c, const struct oz_load_entry *e)
+{
+    int64_t codes = e->row >= 0 ? c->match->row_tensor[e->row] : -1;
+    return codes >= 0 && oz_ckpt_tensor(c->ckpt, codes) != e->tensor;
 }
 
 static enum oz_status list_layers(struct oz_plan *p, struct oz_error *err)
@@ -140,10 +150,12 @@ static enum oz_status list_layers(struct oz_plan *p, struct oz_error *err)
         const struct oz_component *c = &p->pipeline->components[i];
         int32_t begin = p->count;
         for (int64_t k = 0; k < c->report.count; k++) {
+            const struct oz_load_entry *e = &c->report.entries[k];
             p->layers[p->count++] = (struct oz_plan_layer){.component = (enum oz_component_id)i,
-                                                           .entry = &c->report.entries[k],
+                                                           .entry = e,
                                                            .kernel = -1,
-                                                           .fallback = -1};
+                                                           .fallback = -1,
+                                                           .beside = is_beside(c, e)};
         }
         qsort(p->layers + begin, (size_t)(p->count - begin), sizeof *p->layers, by_row);
         for (int32_t k = begin; k < p->count; k++) {
@@ -244,12 +256,18 @@ static bool alike(const struct oz_plan_layer *a, const struct oz_plan_layer *b)
 static void fold(struct oz_plan *p)
 {
     int32_t begin = 0; /* of the component's groups */
+    int32_t g = 0;
     for (int32_t i = 0; i < p->count; i++) {
         const struct oz_plan_layer *l = &p->layers[i];
         if (i > 0 && p->layers[i - 1].component != l->component) {
             begin = p->group_count;
         }
-        int32_t g = begin;
+        if (l->beside) { /* right behind its codes, which were the last */
+            p->groups[g].beside++;
+            p->groups[g].file_bytes += l->entry->tensor->bytes;
+            continue;
+        }
+        g = begin;
         while (g < p->group_count && !alike(&p->layers[p->groups[g].first], l)) {
             g++;
         }

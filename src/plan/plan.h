@@ -40,6 +40,7 @@ struct oz_plan_layer {
     const struct oz_choice *choice;    /* NULL: likewise */
     int32_t kernel;                    /* of kernels; -1: none */
     int32_t fallback; /* that of the second activation mode, in fallback steps; -1: it has none */
+    bool beside; /* scales and the like of a weight that the file holds quantized, not its codes */
 };
 
 /* Layers that are shown as one: equal but for the number of their block; or of a kind that is never
@@ -47,6 +48,7 @@ struct oz_plan_layer {
 struct oz_plan_group {
     int32_t first;   /* of layers */
     int32_t tensors; /* how many they are */
+    int32_t beside;  /* tensors of scales and the like of these, whose bytes are in the sums */
     int64_t file_bytes, resident_bytes;
 };
 

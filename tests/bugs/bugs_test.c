@@ -40,6 +40,8 @@ static const struct {
     ENTRY(b03_hints_in_two_places),
     ENTRY(b04_scales_without_elements),
     ENTRY(b05_order_of_nibbles),
+    ENTRY(b07_layouts_of_fused_layers),
+    ENTRY(b08_halves_the_other_way_round),
     ENTRY(b09_the_golden_set),
     ENTRY(b10_one_sentence_for_what_is_not_read),
     ENTRY(b22_config_in_four_places),

@@ -12,9 +12,13 @@
 #include "test.h"
 
 #include <dirent.h>
+#include <stdlib.h>
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "ckpt/writer.h"
+#include "gguf_file.h"
+#include "num/gguf.h"
 #include "scratch.h"
 #include "unit/dialect_file.h"
 #include "unit/dialect_model.h"
@@ -49,13 +53,12 @@ static bool names_it(const char *subject)
            strstr(err.message, "metadata") != NULL || strstr(err.message, "description") != NULL;
 }
 
-/* Opens and loads what lies in scratch "bad". */
-static void judge(const char *what, const char *subject)
+/* Opens and loads weights; what they are worth is in `expected`. */
+static void judge_at(const char *weights, const char *expected, const char *what,
+                     const char *subject)
 {
     struct dialect_model m;
-    char expected[512];
-    (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors", fixture);
-    enum oz_status status = dialect_open(&m, scratch_path("bad"), expected, &err);
+    enum oz_status status = dialect_open(&m, weights, expected, &err);
     status = status == OZ_OK ? dialect_load(&m, &err) : status;
     enum outcome outcome = REFUSED;
     if (status == OZ_OK) {
@@ -70,6 +73,14 @@ static void judge(const char *what, const char *subject)
     }
     counts[outcome]++;
     dialect_close(&m);
+}
+
+/* What lies in scratch "bad". */
+static void judge(const char *what, const char *subject)
+{
+    char expected[512];
+    (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors", fixture);
+    judge_at(scratch_path("bad"), expected, what, subject);
 }
 
 static void damage(const struct dialect_file *f, const char *what, const char *subject)
@@ -249,6 +260,106 @@ static void damage_fixture(const char *name)
     dialect_file_free(&f);
 }
 
+/* ---- GGUF: one tensor of each type of block ---- */
+
+static const char *block_name; /* of the tensor in the file */
+static uint64_t block_rows;
+
+static void judge_blocks(const struct oz_tensor_view *t, const char *what, const char *subject)
+{
+    const uint64_t sizes[] = {(uint64_t)t->shape[1], block_rows};
+    const struct oz_gguf_type *type = oz_gguf_type_of(t->codec);
+    gguf_begin(1, 0);
+    gguf_tensor(block_name, 2, sizes, type->number, 0);
+    gguf_pad(32);
+    gguf_put(t->data, (size_t)t->bytes / (size_t)t->shape[0] * block_rows);
+    gguf_pad(32);
+    judge_at(gguf_write("bad.gguf"), scratch_path("expected.safetensors"), what, subject);
+}
+
+/* A factor of one block is NaN, or infinite. */
+static void damage_factor(const struct oz_tensor_view *t, uint8_t *data, int64_t block, int which)
+{
+    static const uint16_t halves[] = {0x7E00, 0xFE00, 0x7C00, 0xFC00};
+    static const uint32_t words[] = {0x7FC00000, 0xFFC00000, 0x7F800000, 0xFF800000};
+    const struct oz_gguf_type *type = oz_gguf_type_of(t->codec);
+    struct oz_tensor_view bad = *t;
+    int16_t factor = type->factors[which];
+    uint8_t *b = data + block * type->bytes;
+    bad.data = data;
+    for (int k = 0; k < 4 && factor != OZ_GGUF_NONE; k++) {
+        memcpy(data, t->data, (size_t)t->bytes);
+        if (factor >= 0) {
+            memcpy(b + factor, &halves[k], 2);
+        } else if (factor == OZ_GGUF_F32) {
+            memcpy(b, &words[k], 4);
+        } else if (factor == OZ_GGUF_E8M0) {
+            b[0] = 255;
+        } else {
+            for (int i = 0; i < 4; i++) { /* four bits of it in each word, the lowest first */
+                uint8_t *high = b + type->bytes - 8 + 2 * i + 1;
+                *high = (uint8_t)((*high & 15) | (halves[k] >> 4 * i & 15) << 4);
+            }
+        }
+        judge_blocks(&bad, "NaN in a factor of", t->name);
+    }
+}
+
+static void damage_blocks(const struct oz_ckpt *golden, const struct oz_tensor_view *t)
+{
+    char values[64];
+    struct oz_ckpt_writer *w;
+    (void)snprintf(values, sizeof values, "%s.values", t->name);
+    const struct oz_tensor_view *v = oz_ckpt_find(golden, values, NULL);
+    const struct oz_ckpt_writer_options o = {.folder = scratch_path("."), .stem = "expected"};
+    assert_non_null(v);
+    const struct oz_ckpt_spec spec = {
+        .name = t->name, .dtype = v->dtype, .rank = 2, .shape = {v->shape[0], v->shape[1]}};
+    scratch_remove("expected.safetensors");
+    assert_int_equal(oz_ckpt_writer_create(&w, &o, &spec, 1, &err), OZ_OK);
+    assert_int_equal(oz_ckpt_writer_put(w, v->data, (size_t)v->bytes, &err), OZ_OK);
+    assert_int_equal(oz_ckpt_writer_finish(w, &err), OZ_OK);
+    oz_ckpt_writer_destroy(&w);
+    uint8_t *data = malloc((size_t)t->bytes);
+    int64_t blocks = t->bytes / oz_gguf_type_of(t->codec)->bytes;
+    int before = counts[PASSED];
+    fixture = "gguf";
+    block_name = t->name;
+    block_rows = (uint64_t)t->shape[0];
+    judge_blocks(t, "undamaged", t->name);
+    assert_int_equal(counts[PASSED], before + 1);
+    for (int which = 0; which < 2; which++) {
+        damage_factor(t, data, 0, which);
+        damage_factor(t, data, blocks / 2, which);
+        damage_factor(t, data, blocks - 1, which);
+    }
+    block_rows--;
+    judge_blocks(t, "a row less of", t->name);
+    block_rows++;
+    block_name = "another";
+    judge_blocks(t, "renamed", t->name);
+    free(data);
+}
+
+static void damaged_blocks(void **state)
+{
+    struct oz_ckpt *golden;
+    int types = 0;
+    (void)state;
+    static const struct dialect_file none;
+    undamaged = &none;
+    assert_int_equal(oz_ckpt_open(&golden, OZ_TEST_DIR "/golden/gguf/blocks.gguf", NULL, &err),
+                     OZ_OK);
+    for (int64_t i = 0; i < oz_ckpt_count(golden); i++) {
+        if (oz_gguf_type_of(oz_ckpt_tensor(golden, i)->codec) != NULL) {
+            damage_blocks(golden, oz_ckpt_tensor(golden, i));
+            types++;
+        }
+    }
+    oz_ckpt_close(&golden);
+    assert_int_equal(types, 25);
+}
+
 static void damaged(void **state)
 {
     DIR *dir = opendir(GOLDEN);
@@ -262,9 +373,9 @@ static void damaged(void **state)
         }
     }
     (void)closedir(dir);
-    printf(
-        "%d checkpoints: %d passed, %d refused rightly, %d wrong but loud, %d wrong and silent\n",
-        fixtures, counts[PASSED], counts[REFUSED], counts[LOUD], counts[SILENT]);
+    printf("%d checkpoints and 25 types of blocks: %d passed, %d refused rightly, %d wrong but "
+           "loud, %d wrong and silent\n",
+           fixtures, counts[PASSED], counts[REFUSED], counts[LOUD], counts[SILENT]);
     assert_true(fixtures > 30 && counts[REFUSED] > 500);
     assert_int_equal(counts[LOUD], 0);
     assert_int_equal(counts[SILENT], 0);
@@ -272,6 +383,6 @@ static void damaged(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_blocks), cmocka_unit_test(damaged)};
     return cmocka_run_group_tests_name("dialect_damage", tests, scratch_open, scratch_close);
 }

@@ -83,7 +83,8 @@ static void example(void **state)
     assert_int_equal(oz_ckpt_stray_count(c), 0);
     oz_ckpt_close(&c);
     (void)gguf_write("one/model-q4.gguf");
-    is_refused_file(scratch_path("one"), OZ_ERR_IO, "nor one .gguf file (but 2)");
+    is_refused_file(scratch_path("one"), OZ_ERR_IO,
+                    "nor one .safetensors or .gguf file of another name (but 2)");
 }
 
 /* Shapes that only the metadata keep: five dimensions, rows shorter than a block. */

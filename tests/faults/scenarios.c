@@ -20,6 +20,7 @@
 #include "scratch.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
+#include "unit/dialect_model.h"
 
 #define GOLDEN OZ_TEST_DIR "/golden"
 
@@ -97,6 +98,24 @@ static enum oz_status run_gguf(uint64_t *digest, struct oz_error *err)
     oz_inspect_options_default(&o);
     o.tensors = 1;
     return oz_model_inspect(GOLDEN "/gguf/blocks.gguf", &o, add_text, digest, err);
+}
+
+/* A checkpoint of another toolchain, which has layers fused, moved and apart from what they are worth. */
+static enum oz_status run_dialect(uint64_t *digest, struct oz_error *err)
+{
+    struct dialect_model m;
+    enum oz_status status = dialect_open(&m, GOLDEN "/dialects/nunchaku_fused_int4",
+                                         GOLDEN "/dialects/nunchaku_fused_int4/"
+                                                "expected.safetensors",
+                                         err);
+    status = status == OZ_OK ? dialect_load(&m, err) : status;
+    for (int32_t i = 0; i < m.table.count && status == OZ_OK; i++) {
+        const struct oz_weight *w = &m.table.rows[i].bind->weight;
+        const struct oz_plane_view *v = &w->planes[OZ_PLANE_CODES];
+        add(digest, v->data, (size_t)v->bytes);
+    }
+    dialect_close(&m);
+    return status;
 }
 
 static enum oz_status run_tokenizer(uint64_t *digest, struct oz_error *err)
@@ -424,13 +443,21 @@ static enum oz_status run_quantize(uint64_t *digest, struct oz_error *err)
 }
 
 const struct scenario scenarios[] = {
-    {"json", run_json, false},        {"ckpt", run_ckpt, false},
-    {"gguf", run_gguf, false},        {"tokenizer", run_tokenizer, false},
-    {"png", run_png, false},          {"file", run_file, false},
-    {"pool", run_pool, false},        {"random_model", run_random_model, true},
-    {"inspect", run_inspect, true},   {"plan", run_plan, true},
-    {"generate", run_generate, true}, {"service", run_service, true},
-    {"lora", run_lora, true},         {"quantize", run_quantize, true},
+    {"json", run_json, false},
+    {"ckpt", run_ckpt, false},
+    {"dialect", run_dialect, false},
+    {"gguf", run_gguf, false},
+    {"tokenizer", run_tokenizer, false},
+    {"png", run_png, false},
+    {"file", run_file, false},
+    {"pool", run_pool, false},
+    {"random_model", run_random_model, true},
+    {"inspect", run_inspect, true},
+    {"plan", run_plan, true},
+    {"generate", run_generate, true},
+    {"service", run_service, true},
+    {"lora", run_lora, true},
+    {"quantize", run_quantize, true},
 };
 const int scenario_count = sizeof scenarios / sizeof *scenarios;
 

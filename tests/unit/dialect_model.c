@@ -13,6 +13,27 @@
 #include "num/plane.h"
 #include "ops/param.h"
 
+static bool has(const char *name, const char *part)
+{
+    return strstr(name, part) != NULL;
+}
+
+/* What models say of such layers: their roles, and that q, k and v may be one layer in the file. */
+static void describe(struct oz_layer *row, struct oz_layer_table *t, const char *name)
+{
+    static const char *const fused[] = {"attn.to_q.", "attn.to_k.", "attn.to_v."};
+    row->role = has(name, "_mod.1.")      ? OZ_ROLE_MODULATION
+                : has(name, "mlp.net.2.") ? OZ_ROLE_MLP_DOWN
+                                          : OZ_ROLE_OTHER;
+    for (int i = 0; i < 3; i++) {
+        const char *at = strstr(name, fused[i]);
+        if (at != NULL) {
+            row->fused = oz_layer_string(t, "%.*sattn.to_qkv", (int)(at - name), name);
+            row->fused_index = i;
+        }
+    }
+}
+
 static enum oz_status build_table(struct dialect_model *m, struct oz_error *err)
 {
     OZ_TRY(oz_arena_init_host(&m->host, "table", 1 << 20, err));
@@ -25,6 +46,7 @@ static enum oz_status build_table(struct dialect_model *m, struct oz_error *err)
                                .rank = t->rank,
                                .bind = &m->params[i]};
         memcpy(row.shape, t->shape, (size_t)t->rank * sizeof *t->shape);
+        describe(&row, &m->table, t->name);
         oz_layer_add(&m->table, &row, "%s", t->name);
     }
     OZ_TRY(oz_layer_table_finish(&m->table, err));
@@ -55,17 +77,35 @@ static enum oz_status read_stored(struct dialect_model *m, const char *weights,
     return status;
 }
 
-enum oz_status dialect_open(struct dialect_model *m, const char *weights, const char *expected,
-                            struct oz_error *err)
+enum oz_status dialect_expect(struct dialect_model *m, const char *expected, struct oz_error *err)
 {
-    static const char *const stems[] = {"model", NULL};
     memset(m, 0, sizeof *m);
     OZ_TRY(oz_ckpt_open(&m->expected, expected, NULL, err));
-    OZ_TRY(build_table(m, err));
+    return build_table(m, err);
+}
+
+enum oz_status dialect_open_weights(struct dialect_model *m, const char *weights,
+                                    struct oz_error *err)
+{
+    static const char *const stems[] = {"model", NULL};
     OZ_TRY(oz_ckpt_open(&m->ckpt, weights, stems, err));
+    OZ_TRY(oz_svdquant_divide(m->ckpt, &m->table, err));
     OZ_TRY(read_stored(m, weights, err));
     OZ_TRY(oz_match_create(&m->match, m->ckpt, &m->table, &m->stored, err));
     return oz_match_check(m->match, weights, err);
+}
+
+enum oz_status dialect_open(struct dialect_model *m, const char *weights, const char *expected,
+                            struct oz_error *err)
+{
+    OZ_TRY(dialect_expect(m, expected, err));
+    return dialect_open_weights(m, weights, err);
+}
+
+enum oz_status dialect_open_device(struct dialect_model *m, struct oz_error *err)
+{
+    OZ_TRY(oz_pool_create(&m->pool, 1, err));
+    return oz_cpu_open(&m->dev, 0, m->pool, "scalar", NULL, err);
 }
 
 enum oz_status dialect_load(struct dialect_model *m, struct oz_error *err)
@@ -73,8 +113,9 @@ enum oz_status dialect_load(struct dialect_model *m, struct oz_error *err)
     struct oz_load_schedule schedule = {0};
     struct oz_load_args args = {.match = m->match, .schedule = &schedule};
     struct oz_arena measure;
-    OZ_TRY(oz_pool_create(&m->pool, 1, err));
-    OZ_TRY(oz_cpu_open(&m->dev, 0, m->pool, "scalar", NULL, err));
+    if (m->dev == NULL) {
+        OZ_TRY(dialect_open_device(m, err));
+    }
     oz_arena_init_measure(&measure, "model");
     args.dev = m->dev;
     args.model = &measure;
@@ -86,6 +127,17 @@ enum oz_status dialect_load(struct dialect_model *m, struct oz_error *err)
     args.model = &m->model;
     args.schedule = NULL;
     return oz_load_component(&args, err);
+}
+
+void dialect_close_weights(struct dialect_model *m)
+{
+    oz_match_destroy(&m->match);
+    oz_arena_deinit(&m->model);
+    oz_arena_deinit(&m->stored_memory);
+    oz_ckpt_close(&m->ckpt);
+    m->stored = (struct oz_stored){0};
+    memset(m->params, 0, sizeof m->params);
+    oz_params_describe(&m->table);
 }
 
 void dialect_close(struct dialect_model *m)

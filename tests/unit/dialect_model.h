@@ -35,6 +35,16 @@ OZ_MUST_USE enum oz_status dialect_open(struct dialect_model *m, const char *wei
 OZ_MUST_USE enum oz_status dialect_load(struct dialect_model *m, struct oz_error *err);
 void dialect_close(struct dialect_model *m);
 
+/* The same in two steps, for one who opens many weights against one expectation: what they are worth, and
+ * its rows; then weights, which are closed before the next. Loading uses m->dev where it is there. */
+OZ_MUST_USE enum oz_status dialect_expect(struct dialect_model *m, const char *expected,
+                                          struct oz_error *err);
+OZ_MUST_USE enum oz_status dialect_open_weights(struct dialect_model *m, const char *weights,
+                                                struct oz_error *err);
+void dialect_close_weights(struct dialect_model *m);
+/* m->dev: one that reads planes. */
+OZ_MUST_USE enum oz_status dialect_open_device(struct dialect_model *m, struct oz_error *err);
+
 /* Compares all rows: in units of the last place of the dtype of the expected tensor, as many as its
  * metadata allow ("units"). Returns the first row that differs, NULL: none; `worst` (may be NULL) in
  * units. */

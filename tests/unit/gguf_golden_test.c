@@ -4,6 +4,7 @@
  */
 #include "test.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "ckpt/table.h"
@@ -105,6 +106,45 @@ static void blocks(void **state)
             assert_memory_equal(got, want, sizeof got);
         }
     }
+}
+
+/* oz_gguf_find_bad knows without decoding what decoding shows: for every place of a block, and every value of
+ * a byte there. */
+static void bad_factors(void **state)
+{
+    int reported = 0;
+    for (int i = 0; i < NAMES; i++) {
+        const struct oz_tensor_view *t = oz_ckpt_find(golden, names[i], NULL);
+        const struct oz_gguf_type *type = oz_gguf_type_of(t->codec);
+        uint8_t block[512];
+        float y[OZ_GGUF_MOST_ELEMENTS];
+        struct oz_weight w = oz_weight_shape(t->codec, 1, 1, type->elements);
+        w.planes[OZ_PLANE_CODES].data = block;
+        w.planes[OZ_PLANE_CODES].row_stride_bytes = type->bytes;
+        assert_true(type->bytes <= (int32_t)sizeof block);
+        for (int32_t p = 0; p + 1 < type->bytes; p++) {
+            for (int k = 0; k < 512;
+                 k++) { /* the second byte: as it was, or of an f16 that is none */
+                memcpy(block, t->data, (size_t)type->bytes);
+                block[p] = (uint8_t)k;
+                block[p + 1] = k < 256 ? block[p + 1] : 0xFC;
+                bool finite = true;
+                w.codec->decode(&w, 0, 0, 0, type->elements, y);
+                for (int32_t e = 0; e < type->elements; e++) {
+                    finite = finite && isfinite(y[e]);
+                }
+                int64_t bad = oz_gguf_find_bad(type, block, 1);
+                reported += bad == 0;
+                /* Where codes are small a large exponent makes numbers yet. */
+                bool exponent = type->factors[0] == OZ_GGUF_E8M0 || type->factors[0] == OZ_GGUF_F32;
+                if (finite ? bad != -1 && !exponent : bad != 0) {
+                    fail_msg("%s: byte %d is %d: find_bad says %d", names[i], p, k, (int)bad);
+                }
+            }
+        }
+        assert_int_equal(oz_gguf_find_bad(type, t->data, t->bytes / type->bytes), -1);
+    }
+    assert_true(reported > 100);
 }
 
 static void hashed(uint8_t *out, size_t count, uint64_t salt)
@@ -220,8 +260,8 @@ static void types(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(metadata), cmocka_unit_test(blocks),
-                                       cmocka_unit_test(digests), cmocka_unit_test(by_hand),
-                                       cmocka_unit_test(types)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(metadata),    cmocka_unit_test(blocks),
+                                       cmocka_unit_test(bad_factors), cmocka_unit_test(digests),
+                                       cmocka_unit_test(by_hand),     cmocka_unit_test(types)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -6,6 +6,8 @@
 #include "test.h"
 
 #include <malloc.h>
+#define OZ_UNSTABLE
+#include <ounce/ounce.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -312,6 +314,58 @@ static void blocks_are_folded(void **state)
     oz_pipeline_close(&p);
 }
 
+/* Scales that a checkpoint has beside its codes are told with these, not as weights of their own. */
+static void scales_are_with_their_weights(void **state)
+{
+    struct oz_plan plan;
+    struct oz_quantize_options o;
+    int32_t tensors = 0;
+    int32_t beside = 0;
+    int64_t bytes = 0;
+    oz_quantize_options_default(&o);
+    o.model = bundled();
+    o.quantization = "int8";
+    ok(oz_model_quantize(scratch_path("int8"), &o, &err));
+    struct oz_pipeline *p = open_model(scratch_path("int8"), NULL);
+    make_plan(&plan, p, &small, 1);
+    const struct oz_plan_group *g = group_of(&plan, "transformer_blocks.0.attn.to_q.weight");
+    assert_non_null(g);
+    assert_int_equal(g->tensors, 6);
+    assert_int_equal(g->beside, 6);
+    const int64_t *shape = plan.layers[g->first].layer->shape;
+    assert_int_equal(g->file_bytes, 6 * (shape[0] * shape[1] + shape[0] * 4));
+    for (int32_t i = 0; i < plan.group_count; i++) {
+        tensors += plan.groups[i].tensors;
+        beside += plan.groups[i].beside;
+        bytes += plan.groups[i].file_bytes;
+        assert_false(plan.layers[plan.groups[i].first].beside);
+    }
+    assert_true(beside > 60);
+    assert_int_equal(tensors + beside, plan.count);
+    for (int32_t i = 0; i < plan.count; i++) {
+        bytes -= plan.layers[i].entry->tensor->bytes;
+    }
+    assert_int_equal(bytes, 0);
+
+    struct oz_buf b;
+    oz_buf_init(&b, 1 << 20);
+    oz_plan_print(&plan, NULL, false, &b);
+    const char *line = strstr(oz_buf_text(&b), "   6 transformer_blocks.*.attn.to_q.weight ");
+    assert_non_null(line);
+    const char *with = strstr(line, "; with 6 tensors of scales and the like\n");
+    assert_true(with != NULL && with < strchr(line, '\n'));
+    assert_null(strstr(strchr(line, '\n'), " transformer_blocks.*.attn.to_q.weight "));
+    oz_buf_deinit(&b);
+    oz_buf_init(&b, 1 << 20);
+    oz_plan_print(&plan, NULL, true, &b);
+    assert_non_null(strstr(oz_buf_text(&b), "   1 transformer_blocks.1.attn.to_q.weight "));
+    assert_non_null(strstr(oz_buf_text(&b), "   1 transformer_blocks.1.attn.to_q.weight_scale "));
+    oz_buf_deinit(&b);
+    oz_plan_deinit(&plan);
+    oz_pipeline_close(&p);
+    scratch_remove("int8");
+}
+
 /* ---- activation modes ---- */
 
 /* A device for which the second mode is another matter. */
@@ -463,10 +517,15 @@ static void its_config_says_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bundled_model),        cmocka_unit_test(synthetic_model),
-        cmocka_unit_test(every_tensor_once),    cmocka_unit_test(blocks_are_folded),
-        cmocka_unit_test(gives_way_in_order),   cmocka_unit_test(its_config_says_the_same),
-        cmocka_unit_test(the_load_is_the_plan), cmocka_unit_test(every_mode_is_planned),
+        cmocka_unit_test(bundled_model),
+        cmocka_unit_test(synthetic_model),
+        cmocka_unit_test(every_tensor_once),
+        cmocka_unit_test(blocks_are_folded),
+        cmocka_unit_test(scales_are_with_their_weights),
+        cmocka_unit_test(gives_way_in_order),
+        cmocka_unit_test(its_config_says_the_same),
+        cmocka_unit_test(the_load_is_the_plan),
+        cmocka_unit_test(every_mode_is_planned),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

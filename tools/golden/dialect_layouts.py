@@ -522,6 +522,104 @@ def nunchaku(out, kind):
     case.finish()
 
 
+def awq_codes(q):
+    """Codes [N, K] as words of 32 bits [N / 4, K / 2]: rows in fours, 16-bit words of columns j, j + 8,
+    j + 16, j + 24 of each 32."""
+    n, k = q.shape
+    half = np.zeros((n // 4, k), dtype=np.uint16)
+    for r in range(n):
+        for c in range(k // 32):
+            for j in range(8):
+                word = sum(int(q[r, 32 * c + 8 * b + j]) << (4 * b) for b in range(4))
+                half[r // 4, c // 2 * 64 + r % 4 * 16 + c % 2 * 8 + j] = word
+    return half.view(np.int32)
+
+
+def nunchaku_fused(out, kind):
+    """As nunchaku writes Qwen-Image: q, k and v are one layer; the MLP's second layer of int4 has inputs
+    that are shifted; modulations are AWQ's, feature by feature of the six parts, with 1 in the scales'
+    biases."""
+    case = Case(out, "nunchaku_fused_" + kind, units=1)
+    block = "transformer_blocks.0."
+    names = ("attn.to_q", "attn.to_k", "attn.to_v")[: 3 if kind == "int4" else 2]  # as small as can be
+    rows, cols, rank = 128 * len(names), 128, 16
+
+    def svdquant(name, w, i, shift=0.0):
+        smooth = np.exp2(np.rint(2 * val(300 + i, w.shape[1]))).astype(BF16).astype(np.float64)
+        down, up, left = svd_split(w, smooth, rank)
+        bias = val(400 + i, w.shape[0]) * 2
+        n = w.shape[0]
+        t = {"smooth_factor": fragment_scales(smooth.astype(BF16)[None]).reshape(-1),
+             "smooth_factor_orig": fragment_scales(smooth.astype(BF16)[None]).reshape(-1),
+             "proj_down": fragment_low_rank(down.T, True), "proj_up": fragment_low_rank(up, False)}
+        if kind == "int4":
+            g = left.reshape(n, -1, 64)
+            s = (np.abs(g).max(2) / 7).astype(BF16)
+            q = np.clip(np.rint(g / s.astype(np.float64)[..., None]), -8, 7).astype(np.int8)
+            value = (q * s.astype(np.float64)[..., None]).reshape(w.shape)
+            codes = q.reshape(w.shape).view(np.uint8) & 15
+            t["wscales"] = fragment_scales(s.T)
+        else:
+            channel = np.exp2(np.rint(3 * val(500 + i, n))).astype(BF16)
+            tensor = BF16(0.00390625)
+            g = (left / channel.astype(np.float64)[:, None] / float(tensor)).reshape(n, -1, 16)
+            s = np.clip(np.abs(g).max(2) / 6, 2.0**-9, 448).astype(E4M3)
+            q = fp4(g / s.astype(np.float64)[..., None])
+            value = (fp4_value(q) * s.astype(np.float64)[..., None]).reshape(w.shape)
+            value = value * float(tensor) * channel.astype(np.float64)[:, None]
+            codes = q.reshape(w.shape)
+            t["wscales"] = fragment_micro(np.ascontiguousarray(s.T))
+            t["wcscales"] = fragment_scales(channel[None]).reshape(-1)
+            t["wtscale"] = np.array([tensor])
+        t["qweight"] = fragment_codes(codes)
+        sums = shift * (value / smooth).sum(1)
+        stored = (bias - sums).astype(BF16)
+        t["bias"] = fragment_scales(stored[None]).reshape(-1)
+        case.tensors.update({block + name + "." + k: v for k, v in t.items()})
+        dense = value / smooth + up.astype(np.float64) @ down.astype(np.float64)
+        return dense, (stored.astype(np.float64) + sums).astype(np.float32)
+
+    dense, bias = svdquant("attn.to_qkv", matrix(1, rows, cols), 0)
+    for i, name in enumerate(names):
+        part = slice(128 * i, 128 * (i + 1))
+        case.expect(block + name, dense[part], BF16)
+        case.expected[block + name + ".bias"] = bias[part]
+    if kind == "int4":
+        name = block + "img_mlp.net.2"
+        dense, bias = svdquant("img_mlp.net.2", matrix(2, 128, 128), 1, shift=0.171875)
+        case.expect(name, dense, BF16)
+        case.expected[name + ".bias"] = bias
+    name = block + "img_mod.1"
+    parts, features, width = 6, 8, 64
+    w = matrix(3, parts * features, width)
+    low, high = w.min(1), w.max(1)
+    s = ((high - low) / 15).astype(BF16).astype(np.float64)[:, None]
+    z = low.astype(BF16).astype(np.float64)[:, None]
+    q = np.clip(np.rint((w - z) / s), 0, 15).astype(np.uint8)
+    b = (val(600, parts * features) * 2).reshape(parts, features)
+    b[[1, 4]] += 1
+    stored = b.astype(BF16)
+    case.expect(name, q * s + z, BF16)
+    plain = stored.astype(np.float64)
+    plain[[1, 4]] -= 1
+    case.expected[name + ".bias"] = plain.reshape(-1).astype(np.float32)
+
+    def in_turn(m):  # [parts * features, ...]: feature by feature
+        m = m.reshape(parts, features, -1)
+        return np.ascontiguousarray(m.transpose(1, 0, 2).reshape(parts * features, -1))
+
+    case.tensors.update({
+        name + ".qweight": awq_codes(in_turn(q)),
+        name + ".wscales": np.ascontiguousarray(in_turn(s).T).astype(BF16),
+        name + ".wzeros": np.ascontiguousarray(in_turn(z).T).astype(BF16),
+        name + ".bias": in_turn(stored).reshape(-1)})
+    case.plain()
+    case.metadata = {"model_class": "NunchakuQwenImageTransformer2DModel", "quantization_config": json.dumps(
+        {"method": "svdquant", "rank": rank,
+         "weight": {"dtype": "int4" if kind == "int4" else "fp4_e2m1_all", "group_size": 64 if kind == "int4" else 16}})}
+    case.finish()
+
+
 def omni_svdquant(out):
     """vLLM-Omni's rows of NVFP4."""
     case = Case(out, "omni_svdquant", units=1)
@@ -591,7 +689,8 @@ def quark(out):
 
 CASES = (comfy_old, comfy_new, comfy_cast, comfy_nvfp4, comfy_mxfp8, comfy_int8, comfy_convrot, hf_block,
          hf_static, hf_inverse, modelslim, omni_mxfp4, omni_dual, omni_svdquant, quark,
-         lambda out: nunchaku(out, "int4"), lambda out: nunchaku(out, "fp4"))
+         lambda out: nunchaku(out, "int4"), lambda out: nunchaku(out, "fp4"),
+         lambda out: nunchaku_fused(out, "int4"), lambda out: nunchaku_fused(out, "fp4"))
 
 
 def main():

@@ -42,8 +42,9 @@ OZ_MUST_USE enum oz_status oz_qwen25_vl_config_read(struct oz_qwen25_vl_config *
 
 /* ---- parameters ---- */
 
-/* Gives the tensors of a checkpoint with llama.cpp's names (GGUF) those of transformers; *convention is
- * the name of the convention, static, or NULL: nothing was done. Errors: oz_ckpt_rename. */
+/* Gives the tensors of a checkpoint with llama.cpp's names (GGUF), or of a whole ComfyUI checkpoint, those
+ * of transformers; *convention is the name of the convention or what stood in front of the names, static;
+ * NULL: nothing was done. Errors: oz_ckpt_rename. */
 OZ_MUST_USE enum oz_status oz_qwen25_vl_rename(struct oz_ckpt *ckpt, const char **convention,
                                                struct oz_error *err);
 

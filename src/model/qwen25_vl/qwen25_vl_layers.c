@@ -8,7 +8,7 @@
 
 #define LAYER_ROWS 12 /* 7 weights, 3 biases, 2 norms */
 #define OTHER_ROWS 3  /* embedding, final norm, head */
-#define MAX_RULES 3
+#define MAX_RULES 6
 
 /* ---- prefix ---- */
 
@@ -184,6 +184,14 @@ static void add_rules(const struct build *b)
     const struct oz_ignore visual = {"vision tower", "visual", NULL, unused};
     const struct oz_ignore model_visual = {"vision tower", "model.visual", NULL, unused};
     const struct oz_ignore head = {"language model head", "lm_head", NULL, unused};
+    static const char *const others[] = {"model.diffusion_model", "text_encoders", "vae"};
+    for (size_t i = 0; i < sizeof others / sizeof *others;
+         i++) { /* a whole checkpoint of ComfyUI */
+        const struct oz_ignore rule = {.name = "other components",
+                                       .prefix = others[i],
+                                       .reason = "of this file the text encoder is read"};
+        oz_layer_ignore(b->t, &rule);
+    }
     oz_layer_ignore(b->t, &visual);
     oz_layer_ignore(b->t, &model_visual);
     if (!b->c->need_head) {

@@ -1,6 +1,7 @@
 /*
- * Names that the text tower's tensors have in GGUF files (llama.cpp's): "blk.0.attn_q.weight". Rows
- * and halves are where transformers has them: of this family llama.cpp permutes nothing.
+ * Names that the text tower's tensors have elsewhere. GGUF files have llama.cpp's, "blk.0.attn_q.weight";
+ * rows and halves are where transformers has them: of this family llama.cpp permutes nothing. ComfyUI has
+ * those of transformers, within a whole checkpoint with the place of the model in front.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,9 @@
 #include "model/qwen25_vl/qwen25_vl.h"
 
 #define CONVENTION "llama.cpp"
+
+static const char *const prefixes[] = {"text_encoders.qwen25_7b.transformer.",
+                                       "qwen25_7b.transformer.", "transformer."};
 
 /* Modules outside and within a layer. */
 static const struct {
@@ -65,6 +69,12 @@ enum oz_status oz_qwen25_vl_rename(struct oz_ckpt *ckpt, const char **convention
                                    struct oz_error *err)
 {
     *convention = NULL;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        if (oz_ckpt_has(ckpt, prefixes[i], "model.layers.0.input_layernorm.weight")) {
+            *convention = prefixes[i];
+            return oz_ckpt_strip(ckpt, prefixes[i], err);
+        }
+    }
     if (oz_ckpt_find(ckpt, "token_embd.weight", NULL) == NULL) {
         return OZ_OK;
     }

@@ -95,7 +95,7 @@ enum oz_status oz_qwen_image_build(struct oz_qwen_image *m, const struct oz_qwen
     int64_t d = (int64_t)c->heads * c->head_dim;
     *m = (struct oz_qwen_image){.config = *c};
     if (oz_arena_push(host, (size_t)c->layers * sizeof *m->blocks, &blocks) != OZ_OK ||
-        oz_layer_table_init(t, host, "transformer", TOP_ROWS + c->layers * BLOCK_ROWS, 1) !=
+        oz_layer_table_init(t, host, "transformer", TOP_ROWS + c->layers * BLOCK_ROWS, 2) !=
             OZ_OK) {
         return OZ_FAIL_NOMEM(err, "the transformer's layer table");
     }
@@ -122,6 +122,13 @@ enum oz_status oz_qwen_image_build(struct oz_qwen_image *m, const struct oz_qwen
     linear(&top, &m->norm_out, OZ_ROLE_MODULATION, 2 * d, d, OZ_CUT_NONE, NULL, 0,
            "norm_out.linear");
     linear(&top, &m->proj_out, OZ_ROLE_FINAL, c->in_channels, d, OZ_CUT_NONE, NULL, 0, "proj_out");
+    static const char *const others[] = {"text_encoders", "vae"};
+    for (int i = 0; i < 2; i++) { /* a whole checkpoint of ComfyUI */
+        const struct oz_ignore rule = {.name = "other components",
+                                       .prefix = others[i],
+                                       .reason = "of this file the transformer is read"};
+        oz_layer_ignore(t, &rule);
+    }
     OZ_TRY(oz_layer_table_finish(t, err));
     oz_params_describe(t);
     return OZ_OK;

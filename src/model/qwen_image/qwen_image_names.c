@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/error.h"
 #include "ckpt/table.h"
 #include "model/qwen_image/qwen_image.h"
 
@@ -24,14 +25,17 @@ static bool has_blocks(const struct oz_ckpt *ckpt, const char *prefix)
     return false;
 }
 
-static bool without_prefix(void *ctx, const char *name, struct oz_buf *out)
+/* nunchaku calls the three projections of the text stream, fused, otherwise. */
+static bool of_nunchaku(void *ctx, const char *name, struct oz_buf *out)
 {
-    const char *prefix = ctx;
-    size_t n = strlen(prefix);
-    if (strncmp(name, prefix, n) != 0) {
+    static const char fused[] = ".attn.add_qkv_proj.";
+    const char *at = strncmp(name, blocks, sizeof blocks - 1) == 0 ? strstr(name, fused) : NULL;
+    (void)ctx;
+    if (at == NULL) {
         return false;
     }
-    oz_buf_puts(out, name + n);
+    oz_buf_append(out, name, (size_t)(at - name));
+    oz_buf_printf(out, ".attn.add_kv_proj.%s", at + sizeof fused - 1);
     return true;
 }
 
@@ -39,14 +43,11 @@ enum oz_status oz_qwen_image_rename(struct oz_ckpt *ckpt, const char **conventio
                                     struct oz_error *err)
 {
     *convention = NULL;
-    if (has_blocks(ckpt, "")) {
-        return OZ_OK;
-    }
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !has_blocks(ckpt, ""); i++) {
         if (has_blocks(ckpt, prefixes[i])) {
             *convention = prefixes[i];
-            return oz_ckpt_rename(ckpt, without_prefix, (void *)(uintptr_t)prefixes[i], err);
+            OZ_TRY(oz_ckpt_strip(ckpt, prefixes[i], err));
         }
     }
-    return OZ_OK;
+    return oz_ckpt_rename(ckpt, of_nunchaku, NULL, err);
 }

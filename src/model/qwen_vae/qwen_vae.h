@@ -18,6 +18,7 @@
 #include "ops/exec.h"
 #include "quant/layer.h"
 
+struct oz_ckpt;
 struct oz_json;
 
 #define OZ_QWEN_VAE_MAX_LEVELS 8
@@ -43,6 +44,13 @@ struct oz_qwen_vae_config {
 OZ_MUST_USE enum oz_status oz_qwen_vae_config_read(struct oz_qwen_vae_config *c,
                                                    const struct oz_json *json, const char *name,
                                                    struct oz_error *err);
+
+/* Gives the tensors of a checkpoint with the names of Wan's own code, or of a whole ComfyUI checkpoint,
+ * those of diffusers; *convention is the name of the convention or what stood in front of the names,
+ * static; NULL: they had them. Errors: oz_ckpt_rename. */
+OZ_MUST_USE enum oz_status oz_qwen_vae_rename(struct oz_ckpt *ckpt,
+                                              const struct oz_qwen_vae_config *c,
+                                              const char **convention, struct oz_error *err);
 
 struct oz_qwen_vae_conv {
     struct oz_param w, b; /* w: [out, in, (kt,) k, k] */

@@ -219,8 +219,9 @@ enum oz_status oz_qwen_vae_build(struct oz_qwen_vae *m, const struct oz_qwen_vae
                                  bool keep_time_taps, struct oz_error *err)
 {
     static const char *const time_conv[] = {"time_conv.weight", "time_conv.bias"};
+    static const char *const others[] = {"model.diffusion_model", "text_encoders"};
     *m = (struct oz_qwen_vae){.config = *c, .time_taps = keep_time_taps, .band_bytes = BAND_BYTES};
-    if (oz_layer_table_init(t, host, "vae", (int32_t)row_bound(c), 2) != OZ_OK) {
+    if (oz_layer_table_init(t, host, "vae", (int32_t)row_bound(c), 4) != OZ_OK) {
         return OZ_FAIL_NOMEM(err, "the layer table of vae");
     }
     struct builder b = {t, keep_time_taps};
@@ -233,6 +234,10 @@ enum oz_status oz_qwen_vae_build(struct oz_qwen_vae *m, const struct oz_qwen_vae
                                        .suffix = time_conv[i],
                                        .reason = "not used for a single frame"};
         oz_layer_ignore(t, &rule);
+        const struct oz_ignore other = {.name = "other components",
+                                        .prefix = others[i],
+                                        .reason = "of this file the VAE is read"};
+        oz_layer_ignore(t, &other);
     }
     OZ_TRY(oz_layer_table_finish(t, err));
     oz_params_describe(t);

@@ -45,6 +45,9 @@ enum oz_plane_move {
  * tensor's begin. Codes of 4 bits: two in a byte, the even one low. */
 typedef int64_t (*oz_dialect_at_fn)(int64_t row, int64_t col, int64_t rows, int64_t cols);
 
+/* What is to be added to the cell [row, col] of a plane of f32. */
+typedef float (*oz_dialect_plus_fn)(int64_t row, int64_t col, int64_t rows, int64_t cols);
+
 #define OZ_DIALECT_TENSORS 6        /* that hold one weight, at most */
 #define OZ_DIALECT_TEXT_BYTES 320   /* of a text in one of them */
 #define OZ_DIALECT_NUMBER "%24.16e" /* of a double: always 24 characters, and exact for f32 */
@@ -151,7 +154,13 @@ struct oz_stored_weight {
         int64_t index;                       /* of the tensor in the checkpoint */
         enum oz_plane_move move;
         oz_dialect_at_fn at;
+        oz_dialect_plus_fn plus; /* of planes of f32; NULL: nothing */
     } planes[OZ_PLANE_COUNT];
+    /* Of a bias: the maker took `shift` times the sums of the rows of this weight off it, the branch apart,
+     * for its kernels add `shift` to the inputs. Loading puts it back. NULL: nothing was taken. */
+    const struct oz_stored_weight *shifted;
+    int64_t shifted_cols;
+    float shift;
     float number;                   /* of the plane that is moved by OZ_MOVE_NUMBER or _TIMES */
     int64_t spent[OZ_STORED_SPENT]; /* tensors of it that hold no plane: what they say is known */
     int32_t spent_count;
@@ -253,6 +262,20 @@ OZ_MUST_USE enum oz_status oz_gguf_read_rows(const struct oz_dialect_reader *r);
 OZ_MUST_USE enum oz_status oz_int_groups_read(const struct oz_dialect_reader *r);
 /* No config: by names, dtypes and shapes. */
 OZ_MUST_USE enum oz_status oz_inferred_read(const struct oz_dialect_reader *r);
+
+/* ---- svdquant.c, svdquant_fused.c ---- */
+
+/* Do the metadata say that the file is nunchaku's? */
+bool oz_svdquant_is_nunchaku(const struct oz_ckpt *ckpt);
+
+/*
+ * Fused layers of nunchaku's files become those that the table's rows are: "to_qkv.qweight" three tensors
+ * with the names of q, k and v, by oz_ckpt_divide. Before oz_stored_read. OZ_ERR_FORMAT: a tensor has not
+ * the rows' out features, or a row is there twice; OZ_ERR_UNSUPPORTED: parts that lie within a block of 128
+ * out features.
+ */
+OZ_MUST_USE enum oz_status
+oz_svdquant_divide(struct oz_ckpt *ckpt, const struct oz_layer_table *table, struct oz_error *err);
 
 /* ---- gguf.c ---- */
 

@@ -225,8 +225,8 @@ static struct oz_dialect_tensor int4_scales(const struct oz_layer *layer,
                                      .dtype = OZ_DTYPE_F32,
                                      .rank = 2,
                                      .shape = {layer->shape[0], groups}};
-    if (f->transposed) {
-        want.at = oz_at_transposed;
+    if (f->transposed || f->scales_at != NULL) {
+        want.at = f->scales_at != NULL ? f->scales_at : oz_at_transposed;
         want.shape[0] = groups;
         want.shape[1] = layer->shape[0];
     }
@@ -258,6 +258,7 @@ enum oz_status oz_form_take_int4(const struct oz_dialect_reader *r, int32_t row,
         const struct oz_dialect_tensor mins = int4_scales(layer, f, OZ_PLANE_MINS, f->mins);
         OZ_TRY(oz_stored_take(w, r->ckpt, r->path, layer, &mins, r->err));
     }
+    w->planes[OZ_PLANE_ZEROS].move = f->unsigned_codes ? OZ_MOVE_REPEAT : OZ_MOVE_BYTES;
     w->group_cols = (int32_t)f->group;
     r->out->schemes[row] =
         (struct oz_scheme){.name = "int4", .codec = oz_codec_find("int4_group"), .mode_count = 1};

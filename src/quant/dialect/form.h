@@ -64,6 +64,9 @@ struct oz_form_int4 {
     enum oz_plane_move code_move;
     int64_t group;
     bool transposed;
+    oz_dialect_at_fn
+        scales_at;       /* of scales and mins, [groups, rows] in the file; NULL: as they say */
+    bool unsigned_codes; /* their zero is 0 */
 };
 OZ_MUST_USE enum oz_status oz_form_take_int4(const struct oz_dialect_reader *r, int32_t row,
                                              const struct oz_form_int4 *form);

@@ -146,8 +146,61 @@ static enum oz_status check_shape(const struct reader *s, int32_t row, int64_t g
                          layer->module, layer->shape[0], layer->shape[1], multiple);
 }
 
-/* nunchaku's bias is in the order of its kernels, too. */
-static enum oz_status take_bias(const struct reader *s, int32_t row)
+/* ---- AWQ: W = code * scale + zero, in the order of 16-bit words of four codes ---- */
+
+static int64_t at_awq_codes(int64_t n, int64_t k, int64_t rows, int64_t cols)
+{
+    (void)rows;
+    int64_t word = n / 4 * cols + k / 64 * 64 + n % 4 * 16 + k % 64 / 32 * 8 + k % 8;
+    return word * 4 + k % 32 / 8;
+}
+
+/* Of a modulation the six parts (shift, scale and gate, twice) go feature by feature. */
+#define PARTS 6
+
+static int64_t in_parts(int64_t n, int64_t rows)
+{
+    int64_t features = rows / PARTS;
+    return n % features * PARTS + n / features;
+}
+
+static int64_t at_parts_codes(int64_t n, int64_t k, int64_t rows, int64_t cols)
+{
+    return at_awq_codes(in_parts(n, rows), k, rows, cols);
+}
+
+static int64_t at_parts_scales(int64_t n, int64_t group, int64_t rows, int64_t groups)
+{
+    return oz_at_transposed(in_parts(n, rows), group, rows, groups);
+}
+
+static int64_t at_parts_vector(int64_t row, int64_t col, int64_t rows, int64_t cols)
+{
+    (void)row;
+    (void)rows;
+    return in_parts(col, cols);
+}
+
+static int64_t at_plain_vector(int64_t row, int64_t col, int64_t rows, int64_t cols)
+{
+    (void)rows;
+    return row * cols + col;
+}
+
+/* The 1 of "1 + scale" is in the bias. */
+static float less_one(int64_t row, int64_t col, int64_t rows, int64_t cols)
+{
+    (void)row;
+    (void)rows;
+    int64_t part = col / (cols / PARTS);
+    return part == 1 || part == 4 ? -1.0F : 0.0F;
+}
+
+/* ---- biases ---- */
+
+/* In an order of its own; NULL: the bias is as everywhere. *found: the row, or -1. */
+static enum oz_status take_bias(const struct reader *s, int32_t row, oz_dialect_at_fn at,
+                                int64_t *found)
 {
     const struct oz_dialect_reader *r = s->r;
     char name[OZ_CKPT_MAX_NAME_BYTES + 8];
@@ -155,21 +208,77 @@ static enum oz_status take_bias(const struct reader *s, int32_t row)
     const struct oz_tensor_view *t = oz_stored_find(r->ckpt, &r->table->rows[row], "bias", &index);
     (void)snprintf(name, sizeof name, "%s.bias", r->table->rows[row].module);
     const struct oz_layer *bias = oz_layer_find(r->table, name);
+    *found = -1;
     if (s->row_major || t == NULL || bias == NULL) {
         return OZ_OK;
     }
-    int64_t at = bias - r->table->rows;
+    *found = bias - r->table->rows;
     if (t->elements != r->table->rows[row].shape[0] || bias->transform != 0 ||
         (t->dtype != OZ_DTYPE_BF16 && t->dtype != OZ_DTYPE_F16)) {
         return OZ_FAIL(r->err, OZ_ERR_FORMAT,
                        "Tensor %s is no vector of %" PRId64 " 16-bit numbers, as nunchaku has it.",
                        t->name, r->table->rows[row].shape[0]);
     }
-    r->out->schemes[at] =
+    r->out->schemes[*found] =
         (struct oz_scheme){.name = "in nunchaku's order", .codec = oz_codec_plain(OZ_DTYPE_F32)};
-    r->out->weights[at].planes[OZ_PLANE_CODES].tensor = t;
-    r->out->weights[at].planes[OZ_PLANE_CODES].index = index;
-    r->out->weights[at].planes[OZ_PLANE_CODES].at = at_vector;
+    r->out->weights[*found].planes[OZ_PLANE_CODES].tensor = t;
+    r->out->weights[*found].planes[OZ_PLANE_CODES].index = index;
+    r->out->weights[*found].planes[OZ_PLANE_CODES].at = at;
+    return OZ_OK;
+}
+
+/* Behind a GELU activations of int4 are unsigned: SHIFT, more than the least of a GELU, is added to them,
+ * and what comes of it in the codes (the branch sees plain ones) was taken off the bias. */
+#define SHIFT 0.171875F
+
+static enum oz_status take_shift(const struct reader *s, int32_t row, int64_t bias)
+{
+    const struct oz_dialect_reader *r = s->r;
+    const struct oz_layer *layer = &r->table->rows[row];
+    if (layer->role != OZ_ROLE_MLP_DOWN) {
+        return OZ_OK;
+    }
+    if (!oz_svdquant_is_nunchaku(r->ckpt) || bias < 0) {
+        return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
+                       "%s: whether the activations of %s are shifted is told by nunchaku's own "
+                       "metadata and a bias; the file has %s.",
+                       r->path, layer->module, bias < 0 ? "no bias of it" : "none of these");
+    }
+    r->out->weights[bias].shifted = &r->out->weights[row];
+    r->out->weights[bias].shifted_cols = layer->shape[1];
+    r->out->weights[bias].shift = SHIFT;
+    return OZ_OK;
+}
+
+static enum oz_status read_awq(const struct reader *s, int32_t row)
+{
+    const struct oz_dialect_reader *r = s->r;
+    const struct oz_layer *layer = &r->table->rows[row];
+    int64_t rows = layer->shape[0];
+    int64_t cols = layer->shape[1];
+    int64_t bias;
+    bool parts = layer->role == OZ_ROLE_MODULATION;
+    if (s->row_major || rows % (parts ? 4 * PARTS : 4) != 0 || cols % 64 != 0) {
+        return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
+                       "%s is [%" PRId64 ", %" PRId64 "]; nunchaku's AWQ weights are read in "
+                       "multiples of [%d, 64]%s.",
+                       layer->module, rows, cols, parts ? 4 * PARTS : 4,
+                       s->row_major ? " and in its own order" : "");
+    }
+    const struct oz_form_int4 form = {.codes = "qweight",
+                                      .scales = "wscales",
+                                      .mins = "wzeros",
+                                      .code_dtype = OZ_DTYPE_I32,
+                                      .code_shape = {rows / 4, cols / 2},
+                                      .at = parts ? at_parts_codes : at_awq_codes,
+                                      .group = 64,
+                                      .scales_at = parts ? at_parts_scales : oz_at_transposed,
+                                      .unsigned_codes = true};
+    OZ_TRY(oz_form_take_int4(r, row, &form));
+    OZ_TRY(take_bias(s, row, parts ? at_parts_vector : at_plain_vector, &bias));
+    if (bias >= 0 && parts) {
+        r->out->weights[bias].planes[OZ_PLANE_CODES].plus = less_one;
+    }
     return OZ_OK;
 }
 
@@ -181,10 +290,11 @@ static enum oz_status read_row(const struct reader *s, int32_t row)
     if (!oz_stored_is_matrix(layer) || oz_form_find(r, row, "qweight") == NULL) {
         return OZ_OK;
     }
-    if (scales == NULL || oz_form_find(r, row, "wzeros") != NULL) {
-        return OZ_FAIL(r->err, scales == NULL ? OZ_ERR_FORMAT : OZ_ERR_UNSUPPORTED,
-                       "%s: %s.%s; nunchaku's AWQ layers are not read by this version.", r->path,
-                       layer->module, scales == NULL ? "wscales is missing" : "wzeros is there");
+    if (scales == NULL) {
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT, "%s: %s.wscales is missing.", r->path, layer->module);
+    }
+    if (oz_form_find(r, row, "wzeros") != NULL) {
+        return read_awq(s, row);
     }
     bool fp4 = scales->dtype == OZ_DTYPE_F8_E4M3;
     int64_t group = fp4 ? 16 : 64;
@@ -204,7 +314,11 @@ static enum oz_status read_row(const struct reader *s, int32_t row)
     if (fp4) {
         OZ_TRY(take_fp4_levels(s, row));
     }
-    OZ_TRY(take_bias(s, row));
+    int64_t bias;
+    OZ_TRY(take_bias(s, row, at_vector, &bias));
+    if (!fp4) {
+        OZ_TRY(take_shift(s, row, bias));
+    }
     OZ_TRY(oz_form_smooth(r, row, "smooth_factor", false));
     r->out->weights[row].planes[OZ_PLANE_SMOOTH].at = s->row_major ? NULL : at_vector;
     (void)oz_form_spend(r, row, "smooth_factor_orig");
@@ -219,12 +333,16 @@ static enum oz_status read_row(const struct reader *s, int32_t row)
                          r->path, layer->module, (int)rank);
 }
 
+bool oz_svdquant_is_nunchaku(const struct oz_ckpt *ckpt)
+{
+    const char *model = oz_ckpt_metadata(ckpt, "model_class");
+    return (model != NULL && strncmp(model, "Nunchaku", 8) == 0) ||
+           oz_ckpt_metadata(ckpt, "quantization_config") != NULL;
+}
+
 enum oz_status oz_svdquant_read(const struct oz_dialect_reader *r)
 {
-    const char *model = oz_ckpt_metadata(r->ckpt, "model_class");
-    bool nunchaku = (model != NULL && strncmp(model, "Nunchaku", 8) == 0) ||
-                    oz_ckpt_metadata(r->ckpt, "quantization_config") != NULL ||
-                    oz_json_get(r->q, "svdq_w4a4") != NULL;
+    bool nunchaku = oz_svdquant_is_nunchaku(r->ckpt) || oz_json_get(r->q, "svdq_w4a4") != NULL;
     struct reader s = {.r = r, .row_major = oz_ckpt_metadata(r->ckpt, "conversion") != NULL};
     if (nunchaku == s.row_major) {
         return OZ_FAIL(
