@@ -1,5 +1,5 @@
 /*
- * http.h: requests in, replies out, over libmicrohttpd, which http.c alone knows. One thread speaks
+ * http.h: requests in, replies out, over libmicrohttpd, which http.c alone calls. One thread speaks
  * with all clients and never computes; a second one watches: it notices clients that left while their
  * request was parked, and closes connections that take too long to say what they want.
  *
@@ -83,6 +83,9 @@ struct sv_address {
     bool loopback;
 };
 bool sv_http_resolve(const char *host, int port, struct sv_address *address, const char **why);
+
+/* Opens libmicrohttpd, before anything else here; what is missing stands in *err. */
+bool sv_http_open(struct oz_error *err);
 
 /* Listens and serves. NULL: why. The options' texts are the caller's and stay. */
 struct sv_http *sv_http_start(const struct sv_http_options *options,

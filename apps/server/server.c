@@ -288,7 +288,8 @@ static enum oz_status run(struct sv_app *app, struct oz_error *err)
     const struct sv_options *o = app->options;
     struct sv_address address;
     sigset_t signals;
-    enum oz_status status = sv_keys_read(&app->keys, o, err) ? OZ_OK : err->code;
+    enum oz_status status =
+        sv_http_open(err) && sv_keys_read(&app->keys, o, err) ? OZ_OK : err->code;
     if (status == OZ_OK) {
         status = check_address(app, &address, err);
     }

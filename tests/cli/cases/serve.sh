@@ -23,6 +23,14 @@ serve_number --result-ttl 'from 0.1 to 604800' 0
 serve_number --read-timeout 'from 0.1 to 3600' 0 3601
 serve_number --shutdown-timeout 'from 0 to 3600' -1 3601
 
+# The library behind `ounce serve` is opened when it is asked for; one that is none stands in for its absence.
+mkdir lib
+echo none >lib/libmicrohttpd.so.12
+ok 'without libmicrohttpd it says so' sh -c '! LD_LIBRARY_PATH=lib "$1" serve --port 0 2>err &&
+    grep -q "needs libmicrohttpd, and libmicrohttpd.so.12 does not open: .*Install it" err' sh "$program"
+ok 'and the rest works' env LD_LIBRARY_PATH=lib "$program" --version
+rm -r lib err
+
 expect 'a public address without a key' 2 '' '*--host 0.0.0.0 can be reached from other machines*--api-key-file FILE*--allow-no-key*' \
     serve --host 0.0.0.0 --port 0
 expect 'an IPv6 one' 2 '' '*can be reached*' serve --host :: --port 0
