@@ -1,4 +1,4 @@
-/* desk.h: what the desk is inside, for jobs.c and job_view.c alone. */
+/* desk.h: what the desk is inside, for jobs.c, jobs_submit.c and job_view.c alone. */
 #ifndef OUNCE_SERVER_DESK_H
 #define OUNCE_SERVER_DESK_H
 
@@ -22,5 +22,8 @@ struct sv_desk {
     size_t change_count, change_room;
     bool stopping, lost; /* lost: there was no memory for a change, so look at all */
 };
+
+/* With the desk locked; of a job that nobody else holds. */
+void sv_job_free(struct sv_desk *desk, struct sv_job *job);
 
 #endif

@@ -24,6 +24,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/words.h"
 #include "mhd.h"
 
 enum {
@@ -59,6 +60,10 @@ struct sv_http {
 
 /* Set by sv_http_open, before there is a thread. */
 static const struct sv_mhd *mhd;
+
+static const char no_memory[] =
+    "{\"error\":{\"message\":\"Out of memory.\",\"type\":\"server_error\",\"param\":null,"
+    "\"code\":\"out_of_memory\"}}\n";
 
 /* ---- addresses ---- */
 
@@ -159,7 +164,7 @@ static struct sv_exchange *exchange_new(struct sv_http *http, struct MHD_Connect
     x->head_only = strcmp(method, "HEAD") == 0;
     x->method = x->head_only ? "GET" : method;
     x->key = -1;
-    x->began_s = sv_seconds();
+    x->began_s = words_seconds();
     atomic_init(&x->refs, 1);
     const union MHD_ConnectionInfo *info =
         mhd->get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -187,7 +192,7 @@ static void link_at(const struct sv_exchange *x, int at)
     if (link != NULL) {
         pthread_mutex_lock(&x->http->lock);
         link->at = at;
-        link->since_s = sv_seconds();
+        link->since_s = words_seconds();
         link->streams = at == SENDING && x->streams;
         pthread_mutex_unlock(&x->http->lock);
     }
@@ -204,9 +209,6 @@ void sv_reply(struct sv_exchange *x, int status, const char *type, struct sv_tex
     x->status = status;
     x->type = type;
     if (x->out.failed) {
-        static const char no_memory[] =
-            "{\"error\":{\"message\":\"Out of memory.\",\"type\":\"server_error\",\"param\":null,"
-            "\"code\":\"out_of_memory\"}}\n";
         sv_text_free(&x->out);
         sv_reply_fixed(x, 503, "application/json", no_memory, sizeof no_memory - 1);
     }
@@ -225,7 +227,9 @@ void sv_reply_fixed(struct sv_exchange *x, int status, const char *type, const v
 void sv_reply_header(struct sv_exchange *x, const char *name, const char *value)
 {
     char *copy = x->headers < SV_REPLY_HEADERS ? sv_copy(value) : NULL;
-    if (copy != NULL) {
+    if (copy == NULL) {
+        x->lacks_memory = true;
+    } else {
         x->header_names[x->headers] = name;
         x->header_values[x->headers++] = copy;
     }
@@ -286,21 +290,30 @@ static struct MHD_Response *make_response(struct sv_exchange *x)
     return response;
 }
 
+/* MHD_NO, which ends the connection, where there is no memory for the least of replies. */
 static enum MHD_Result queue_reply(struct sv_exchange *x)
 {
+    if (x->lacks_memory && !x->streams) {
+        sv_reply_fixed(x, 503, "application/json", no_memory, sizeof no_memory - 1);
+    }
     struct MHD_Response *response = make_response(x);
     if (response == NULL) {
         return MHD_NO;
     }
-    if (x->type != NULL) {
-        (void)mhd->add_response_header(response, "Content-Type", x->type);
+    enum MHD_Result result = x->lacks_memory && x->streams ? MHD_NO : MHD_YES;
+    if (result == MHD_YES && x->type != NULL) {
+        result = mhd->add_response_header(response, "Content-Type", x->type);
     }
-    (void)mhd->add_response_header(response, "X-Request-Id", x->id);
-    for (size_t i = 0; i < x->headers; i++) {
-        (void)mhd->add_response_header(response, x->header_names[i], x->header_values[i]);
+    if (result == MHD_YES) {
+        result = mhd->add_response_header(response, "X-Request-Id", x->id);
+    }
+    for (size_t i = 0; i < x->headers && result == MHD_YES; i++) {
+        result = mhd->add_response_header(response, x->header_names[i], x->header_values[i]);
     }
     link_at(x, SENDING);
-    enum MHD_Result result = mhd->queue_response(x->connection, (unsigned)x->status, response);
+    if (result == MHD_YES) {
+        result = mhd->queue_response(x->connection, (unsigned)x->status, response);
+    }
     mhd->destroy_response(response);
     return result;
 }
@@ -406,9 +419,12 @@ void sv_unpark(struct sv_exchange *x)
     pthread_mutex_unlock(&x->http->lock);
 }
 
-bool sv_stream_begin(struct sv_exchange *x, const char *type, sv_gone_fn gone, void *gone_ctx)
+bool sv_stream_begin(struct sv_exchange *x, const char *type, struct sv_text *first,
+                     sv_gone_fn gone, void *gone_ctx)
 {
     x->streams = true;
+    x->stream = *first;
+    *first = (struct sv_text){0};
     x->status = 200;
     x->type = type;
     return enlist(x, gone, gone_ctx);
@@ -516,11 +532,14 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
             mhd->get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         link = calloc(1, sizeof *link);
         if (link == NULL || info == NULL) {
+            if (info != NULL) { /* nobody would see whether it is slow */
+                (void)shutdown(info->connect_fd, SHUT_RDWR);
+            }
             free(link);
             return;
         }
         link->fd = info->connect_fd;
-        link->since_s = sv_seconds();
+        link->since_s = words_seconds();
         pthread_mutex_lock(&http->lock);
         link->next = http->links;
         if (link->next != NULL) {
@@ -585,7 +604,7 @@ static void left(struct sv_http *http, uint64_t number)
 
 static void close_slow(struct sv_http *http)
 {
-    double now = sv_seconds();
+    double now = words_seconds();
     pthread_mutex_lock(&http->lock);
     for (struct link *link = http->links; link != NULL; link = link->next) {
         double most = link->at == READING ? http->options.read_seconds : SEND_SECONDS;
@@ -599,15 +618,15 @@ static void close_slow(struct sv_http *http)
 static void *watch(void *arg)
 {
     struct sv_http *http = arg;
-    double looked_s = sv_seconds();
+    double looked_s = words_seconds();
     for (bool stopping = false; !stopping;) {
         struct epoll_event events[64];
         int n = epoll_wait(http->epoll, events, 64, WATCH_MS);
         for (int i = 0; i < n; i++) {
             left(http, events[i].data.u64);
         }
-        if (sv_seconds() - looked_s > WATCH_MS * 1e-3) {
-            looked_s = sv_seconds();
+        if (words_seconds() - looked_s > WATCH_MS * 1e-3) {
+            looked_s = words_seconds();
             close_slow(http);
         }
         pthread_mutex_lock(&http->lock);

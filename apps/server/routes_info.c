@@ -170,6 +170,7 @@ static void put_defaults(const struct sv_app *app, struct sv_text *out)
     sv_json_put_integer(out, "size_multiple", app->limits.size_multiple);
     sv_json_put_integer(out, "max_pictures", SV_MOST_PICTURES);
     sv_json_put_integer(out, "max_queue", app->options->max_queue);
+    sv_json_put_integer(out, "max_per_client", app->options->max_per_client);
     sv_json_put_integer(out, "max_num_seqs", app->options->max_num_seqs);
     sv_json_put_number(out, "result_ttl", app->options->result_ttl);
     sv_json_close(out, '}');
