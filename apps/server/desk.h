@@ -15,6 +15,7 @@ struct sv_desk {
     pthread_mutex_t lock;
     struct sv_job *jobs; /* newest first */
     int64_t kept_bytes, kept_jobs;
+    int64_t refused; /* pictures beyond the share of their address */
 
     pthread_mutex_t changes_lock;
     pthread_cond_t changed;

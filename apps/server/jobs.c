@@ -541,6 +541,14 @@ void sv_desk_kept(struct sv_desk *desk, int64_t *bytes, int64_t *jobs)
     pthread_mutex_unlock(&desk->lock);
 }
 
+int64_t sv_desk_refused(struct sv_desk *desk)
+{
+    pthread_mutex_lock(&desk->lock);
+    int64_t refused = desk->refused;
+    pthread_mutex_unlock(&desk->lock);
+    return refused;
+}
+
 /* ---- life ---- */
 
 struct sv_desk *sv_desk_open(const struct sv_desk_options *options)

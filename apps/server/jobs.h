@@ -120,6 +120,9 @@ int sv_desk_cancel_all(struct sv_desk *desk, bool all);
 /* Bytes of results that are kept, and jobs. */
 void sv_desk_kept(struct sv_desk *desk, int64_t *bytes, int64_t *jobs);
 
+/* Pictures that were refused because their address had its share; beside those that the service refused. */
+int64_t sv_desk_refused(struct sv_desk *desk);
+
 const char *sv_format_type(int32_t format); /* "image/png" */
 const char *sv_format_name(int32_t format); /* "png" */
 

@@ -192,6 +192,7 @@ bool sv_desk_submit(struct sv_desk *desk, struct sv_exchange *x, struct sv_ask *
     bool ok = check_share(desk, job, problem);
     if (!ok) {
         *retry_s = problem->status == 429 ? 1 : 0;
+        desk->refused += problem->status == 429 ? job->n : 0;
         sv_job_free(desk, job);
     } else if (oz_service_submit(desk->service, requests, job->n, &options, ids, &err) != OZ_OK) {
         ok = false;

@@ -459,6 +459,7 @@ static void one_address_has_its_share(void **state)
     submit("{" LONG ",\"n\":3}", ids[2]); /* another address has its own share */
     call_status("POST", "/v1/jobs", "{" SMALL "}", 429);
     client_from(NULL);
+    assert_int_equal(metric("ounce_pictures_total{outcome=\"refused\"}"), 2 + 1 + 1);
     cancel(ids[1]);
     job_becomes(ids[1], "cancelled");
     submit("{" SMALL "}", ids[3]); /* its place is free */
