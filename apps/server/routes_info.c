@@ -204,12 +204,15 @@ bool sv_loaded_make(struct sv_app *app, struct oz_error *err)
     oz_plan_options_default(&options);
     options.json = 1;
     if (oz_model_plan(app->options->engine, &options, sv_text_write, &app->plan, err) != OZ_OK) {
+        if (app->plan.failed) { /* all that the library knows is that we did not take it */
+            (void)sv_error(err, OZ_ERR_NOMEM, "Out of memory for the plan.");
+        }
         return false;
     }
     struct sv_json *plan =
         sv_json_parse(app->plan.data, app->plan.bytes, SV_JSON_DEPTH_OWN, why, sizeof why);
     if (plan == NULL) {
-        err->code = OZ_ERR_INTERNAL;
+        err->code = strcmp(why, SV_JSON_NO_MEMORY) == 0 ? OZ_ERR_NOMEM : OZ_ERR_INTERNAL;
         (void)snprintf(err->message, sizeof err->message, "The plan cannot be read: %s", why);
         return false;
     }
