@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "common/words.h"
 #include "interrupt.h"
 #include "messages.h"
 #include "model.h"
@@ -215,7 +216,7 @@ static enum oz_status say_summary(const struct job *job, struct oz_error *err)
                                  : cli_format("peak memory %.1f GiB", mib / 1024);
     cli_say("%lld picture%s in %.1f s: load %.1f s, text %.1f s, denoise %.1f s (%lld steps, %s "
             "steps/s), decode %.1f s; %s",
-            (long long)job->pictures, job->pictures == 1 ? "" : "s", cli_seconds() - job->began_s,
+            (long long)job->pictures, job->pictures == 1 ? "" : "s", words_seconds() - job->began_s,
             stats.load_s, stats.text_s, stats.denoise_s, (long long)stats.steps, speed,
             stats.decode_s, memory);
     free(speed);
@@ -265,7 +266,7 @@ static void job_free(struct job *job)
 
 enum oz_status cli_generate(const struct settings *s)
 {
-    struct job job = {.settings = s, .verbose = s->verbose, .began_s = cli_seconds()};
+    struct job job = {.settings = s, .verbose = s->verbose, .began_s = words_seconds()};
     cli_interrupt_catch();
     cli_progress_init(&job.progress, s->quiet);
     enum oz_status status = job_run(&job);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "common/words.h"
 #include "messages.h"
 #include "options.h"
 #include "text.h"
@@ -205,7 +206,7 @@ static enum oz_status fail_command(const char *name)
     for (size_t i = 0; i < COMMANDS; i++) {
         names[i + 1] = commands[i].name;
     }
-    const char *nearest = cli_nearest(name, names, COMMANDS + 1);
+    const char *nearest = words_nearest(name, names, COMMANDS + 1);
     if (nearest != NULL) {
         return cli_fail(OZ_ERR_ARG, "There is no command '%s'; did you mean `ounce %s`?", name,
                         nearest);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "common/words.h"
 #include "messages.h"
 #include "text.h"
 
@@ -217,7 +218,7 @@ static enum oz_status fail_foreign(const struct parser *p, const struct option_r
             names[count++] = rows[i].name;
         }
     }
-    const char *nearest = cli_nearest(written + strspn(written, "-"), names, count);
+    const char *nearest = words_nearest(written + strspn(written, "-"), names, count);
     if (nearest != NULL) {
         return cli_fail(OZ_ERR_ARG, "There is no option %s; did you mean --%s?", written, nearest);
     }

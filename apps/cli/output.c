@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/words.h"
 #include "messages.h"
 #include "text.h"
 
@@ -161,7 +162,7 @@ enum oz_status cli_output_written(const char *folder, bool quiet, double began_s
 {
     (void)cli_printf("%s\n", folder);
     if (!quiet) {
-        cli_say("written in %.1f s", cli_seconds() - began_s);
+        cli_say("written in %.1f s", words_seconds() - began_s);
     }
     return OZ_OK;
 }

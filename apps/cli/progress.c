@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/words.h"
 #include "interrupt.h"
 #include "messages.h"
 #include "text.h"
@@ -38,7 +39,7 @@ void cli_progress_begin(struct progress *progress, int64_t first, int64_t count,
     progress->first = first;
     progress->count = count;
     progress->pictures = pictures;
-    progress->last_s = cli_seconds();
+    progress->last_s = words_seconds();
 }
 
 void cli_progress_end(struct progress *progress)
@@ -108,7 +109,7 @@ int cli_progress(void *ctx, const struct oz_progress *now)
 {
     struct progress *progress = ctx;
     if ((unsigned)now->stage < CLI_STAGES) {
-        double time_s = cli_seconds();
+        double time_s = words_seconds();
         progress->spent_s[now->stage] += time_s - progress->last_s;
         progress->last_s = time_s;
         if (progress->shown &&

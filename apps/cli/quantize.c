@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "common/words.h"
 #include "interrupt.h"
 #include "messages.h"
 #include "model.h"
@@ -56,7 +57,7 @@ enum oz_status cli_quantize(const struct settings *s)
     struct oz_error err;
     struct progress progress;
     struct text_list ignored = {0};
-    double began_s = cli_seconds();
+    double began_s = words_seconds();
     if (s->output == NULL || *s->output == '\0') {
         return cli_fail(OZ_ERR_ARG, "Where to? --output FOLDER is missing.");
     }

@@ -3,6 +3,7 @@
 #include <ounce/ounce.h>
 
 #include "command.h"
+#include "common/words.h"
 #include "interrupt.h"
 #include "messages.h"
 #include "options.h"
@@ -15,7 +16,7 @@ enum oz_status cli_random_model(const struct settings *s)
     struct oz_random_options options;
     struct oz_error err;
     struct progress progress;
-    double began_s = cli_seconds();
+    double began_s = words_seconds();
     if (s->model != NULL) {
         return cli_fail(OZ_ERR_ARG,
                         "`ounce random-model` takes no argument, but there is '%s'; the folder is "

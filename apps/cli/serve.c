@@ -64,6 +64,7 @@ static void fill(struct sv_options *o, const struct settings *s, const struct sv
                         : deploy->max_num_seqs > 0 ? deploy->max_num_seqs
                                                    : 4,
         .max_queue = s->max_queue,
+        .max_per_client = s->max_per_client,
         .max_connections = s->max_connections,
         .max_pixels = s->max_pixels,
         .request_timeout = s->request_timeout,

@@ -13,13 +13,4 @@ char *cli_format(const char *format, ...) OZ_PRINTF(1, 2); /* free() */
 /* Does text end in `end`, ASCII letters alike in both cases? */
 bool cli_ends_with(const char *text, const char *end);
 
-/*
- * The name that `wrong` was probably meant to be, or NULL: fewest edits (at most a third of its
- * letters; upper case and _ count as lower case and -), else a name that contains it.
- */
-const char *cli_nearest(const char *wrong, const char *const *names, size_t count);
-
-/* Seconds on a clock that only runs forward. */
-double cli_seconds(void);
-
 #endif

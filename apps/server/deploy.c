@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/words.h"
 #include "json.h"
 #include "text.h"
 
@@ -207,7 +208,7 @@ static enum oz_status take(struct reader *r, const char *key, int index, bool to
     static const char *const names[] = {"model",        "quantization", "quantization_config",
                                         "max_num_seqs", "devices",      "default_sampling_params",
                                         "stages"};
-    const char *nearest = sv_nearest(key, names, sizeof names / sizeof *names);
+    const char *nearest = words_nearest(key, names, sizeof names / sizeof *names);
     return sv_error(
         r->err, OZ_ERR_ARG,
         "%s: ounce has no key '%.100s'%s%s%s It takes model, "

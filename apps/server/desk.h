@@ -1,4 +1,4 @@
-/* desk.h: what the desk is inside, for jobs.c and job_view.c alone. */
+/* desk.h: what the desk is inside, for jobs.c, jobs_submit.c and job_view.c alone. */
 #ifndef OUNCE_SERVER_DESK_H
 #define OUNCE_SERVER_DESK_H
 
@@ -15,6 +15,7 @@ struct sv_desk {
     pthread_mutex_t lock;
     struct sv_job *jobs; /* newest first */
     int64_t kept_bytes, kept_jobs;
+    int64_t refused; /* pictures beyond the share of their address */
 
     pthread_mutex_t changes_lock;
     pthread_cond_t changed;
@@ -22,5 +23,8 @@ struct sv_desk {
     size_t change_count, change_room;
     bool stopping, lost; /* lost: there was no memory for a change, so look at all */
 };
+
+/* With the desk locked; of a job that nobody else holds. */
+void sv_job_free(struct sv_desk *desk, struct sv_job *job);
 
 #endif

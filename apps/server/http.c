@@ -1,5 +1,5 @@
 /*
- * http.c: the one file that knows libmicrohttpd. What it leaves to us:
+ * http.c: the one file that calls libmicrohttpd. What it leaves to us:
  *  - A suspended connection does not notice that its client left: the watcher polls for that.
  *  - All must be resumed before the daemon stops, and none suspended after.
  *  - Its timeout is of silence: a client that sends a byte now and then has it begin again. The watcher
@@ -11,7 +11,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -24,6 +23,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "common/words.h"
+#include "mhd.h"
 
 enum {
     HEAD_BYTES = 32 * 1024,      /* of a request's line and headers, and our buffers for it */
@@ -55,6 +57,13 @@ struct sv_http {
     uint64_t numbers;
     int pending;
 };
+
+/* Set by sv_http_open, before there is a thread. */
+static const struct sv_mhd *mhd;
+
+static const char no_memory[] =
+    "{\"error\":{\"message\":\"Out of memory.\",\"type\":\"server_error\",\"param\":null,"
+    "\"code\":\"out_of_memory\"}}\n";
 
 /* ---- addresses ---- */
 
@@ -155,12 +164,12 @@ static struct sv_exchange *exchange_new(struct sv_http *http, struct MHD_Connect
     x->head_only = strcmp(method, "HEAD") == 0;
     x->method = x->head_only ? "GET" : method;
     x->key = -1;
-    x->began_s = sv_seconds();
+    x->began_s = words_seconds();
     atomic_init(&x->refs, 1);
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        mhd->get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     name_peer(x->peer, info != NULL ? info->client_addr : NULL);
-    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    info = mhd->get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     x->fd = info != NULL ? info->connect_fd : -1;
     name_request(x);
     pthread_mutex_lock(&http->lock);
@@ -172,18 +181,18 @@ static struct sv_exchange *exchange_new(struct sv_http *http, struct MHD_Connect
 
 const char *sv_header(const struct sv_exchange *x, const char *name)
 {
-    return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+    return mhd->lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
 }
 
 static void link_at(const struct sv_exchange *x, int at)
 {
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        mhd->get_connection_info(x->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct link *link = info != NULL ? info->socket_context : NULL;
     if (link != NULL) {
         pthread_mutex_lock(&x->http->lock);
         link->at = at;
-        link->since_s = sv_seconds();
+        link->since_s = words_seconds();
         link->streams = at == SENDING && x->streams;
         pthread_mutex_unlock(&x->http->lock);
     }
@@ -200,9 +209,6 @@ void sv_reply(struct sv_exchange *x, int status, const char *type, struct sv_tex
     x->status = status;
     x->type = type;
     if (x->out.failed) {
-        static const char no_memory[] =
-            "{\"error\":{\"message\":\"Out of memory.\",\"type\":\"server_error\",\"param\":null,"
-            "\"code\":\"out_of_memory\"}}\n";
         sv_text_free(&x->out);
         sv_reply_fixed(x, 503, "application/json", no_memory, sizeof no_memory - 1);
     }
@@ -221,7 +227,9 @@ void sv_reply_fixed(struct sv_exchange *x, int status, const char *type, const v
 void sv_reply_header(struct sv_exchange *x, const char *name, const char *value)
 {
     char *copy = x->headers < SV_REPLY_HEADERS ? sv_copy(value) : NULL;
-    if (copy != NULL) {
+    if (copy == NULL) {
+        x->lacks_memory = true;
+    } else {
         x->header_names[x->headers] = name;
         x->header_values[x->headers++] = copy;
     }
@@ -246,7 +254,7 @@ static ssize_t stream_read(void *cls, uint64_t position, char *buffer, size_t ro
         result = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         x->parked = true;
-        MHD_suspend_connection(x->connection);
+        mhd->suspend_connection(x->connection);
     }
     pthread_mutex_unlock(&x->http->lock);
     return result;
@@ -262,7 +270,7 @@ static struct MHD_Response *make_response(struct sv_exchange *x)
     if (x->streams) {
         atomic_fetch_add(&x->refs, 1);
         struct MHD_Response *stream =
-            MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, stream_read, x, release_cls);
+            mhd->create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, stream_read, x, release_cls);
         if (stream == NULL) {
             sv_release(x);
         }
@@ -270,11 +278,11 @@ static struct MHD_Response *make_response(struct sv_exchange *x)
     }
     if (x->fixed != NULL || x->out.data == NULL) {
         x->sent_bytes = x->fixed != NULL ? x->fixed_bytes : 0;
-        return MHD_create_response_from_buffer(x->sent_bytes, (void *)(uintptr_t)x->fixed,
-                                               MHD_RESPMEM_PERSISTENT);
+        return mhd->create_response_from_buffer(x->sent_bytes, (void *)(uintptr_t)x->fixed,
+                                                MHD_RESPMEM_PERSISTENT);
     }
     struct MHD_Response *response =
-        MHD_create_response_from_buffer(x->out.bytes, x->out.data, MHD_RESPMEM_MUST_FREE);
+        mhd->create_response_from_buffer(x->out.bytes, x->out.data, MHD_RESPMEM_MUST_FREE);
     if (response != NULL) {
         x->sent_bytes = x->out.bytes;
         x->out = (struct sv_text){0};
@@ -282,22 +290,31 @@ static struct MHD_Response *make_response(struct sv_exchange *x)
     return response;
 }
 
+/* MHD_NO, which ends the connection, where there is no memory for the least of replies. */
 static enum MHD_Result queue_reply(struct sv_exchange *x)
 {
+    if (x->lacks_memory && !x->streams) {
+        sv_reply_fixed(x, 503, "application/json", no_memory, sizeof no_memory - 1);
+    }
     struct MHD_Response *response = make_response(x);
     if (response == NULL) {
         return MHD_NO;
     }
-    if (x->type != NULL) {
-        (void)MHD_add_response_header(response, "Content-Type", x->type);
+    enum MHD_Result result = x->lacks_memory && x->streams ? MHD_NO : MHD_YES;
+    if (result == MHD_YES && x->type != NULL) {
+        result = mhd->add_response_header(response, "Content-Type", x->type);
     }
-    (void)MHD_add_response_header(response, "X-Request-Id", x->id);
-    for (size_t i = 0; i < x->headers; i++) {
-        (void)MHD_add_response_header(response, x->header_names[i], x->header_values[i]);
+    if (result == MHD_YES) {
+        result = mhd->add_response_header(response, "X-Request-Id", x->id);
+    }
+    for (size_t i = 0; i < x->headers && result == MHD_YES; i++) {
+        result = mhd->add_response_header(response, x->header_names[i], x->header_values[i]);
     }
     link_at(x, SENDING);
-    enum MHD_Result result = MHD_queue_response(x->connection, (unsigned)x->status, response);
-    MHD_destroy_response(response);
+    if (result == MHD_YES) {
+        result = mhd->queue_response(x->connection, (unsigned)x->status, response);
+    }
+    mhd->destroy_response(response);
     return result;
 }
 
@@ -350,7 +367,7 @@ static void resume(struct sv_exchange *x)
 {
     if (x->parked && !x->finished) {
         x->parked = false;
-        MHD_resume_connection(x->connection);
+        mhd->resume_connection(x->connection);
     }
 }
 
@@ -365,7 +382,7 @@ static bool enlist(struct sv_exchange *x, sv_gone_fn gone, void *gone_ctx)
         x->gone_ctx = gone_ctx;
         if (!x->streams) {
             x->parked = x->awaits = true;
-            MHD_suspend_connection(x->connection);
+            mhd->suspend_connection(x->connection);
         }
         list_add(x);
     }
@@ -402,9 +419,12 @@ void sv_unpark(struct sv_exchange *x)
     pthread_mutex_unlock(&x->http->lock);
 }
 
-bool sv_stream_begin(struct sv_exchange *x, const char *type, sv_gone_fn gone, void *gone_ctx)
+bool sv_stream_begin(struct sv_exchange *x, const char *type, struct sv_text *first,
+                     sv_gone_fn gone, void *gone_ctx)
 {
     x->streams = true;
+    x->stream = *first;
+    *first = (struct sv_text){0};
     x->status = 200;
     x->type = type;
     return enlist(x, gone, gone_ctx);
@@ -509,14 +529,17 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
     struct link *link = *slot;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+            mhd->get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         link = calloc(1, sizeof *link);
         if (link == NULL || info == NULL) {
+            if (info != NULL) { /* nobody would see whether it is slow */
+                (void)shutdown(info->connect_fd, SHUT_RDWR);
+            }
             free(link);
             return;
         }
         link->fd = info->connect_fd;
-        link->since_s = sv_seconds();
+        link->since_s = words_seconds();
         pthread_mutex_lock(&http->lock);
         link->next = http->links;
         if (link->next != NULL) {
@@ -581,7 +604,7 @@ static void left(struct sv_http *http, uint64_t number)
 
 static void close_slow(struct sv_http *http)
 {
-    double now = sv_seconds();
+    double now = words_seconds();
     pthread_mutex_lock(&http->lock);
     for (struct link *link = http->links; link != NULL; link = link->next) {
         double most = link->at == READING ? http->options.read_seconds : SEND_SECONDS;
@@ -595,15 +618,15 @@ static void close_slow(struct sv_http *http)
 static void *watch(void *arg)
 {
     struct sv_http *http = arg;
-    double looked_s = sv_seconds();
+    double looked_s = words_seconds();
     for (bool stopping = false; !stopping;) {
         struct epoll_event events[64];
         int n = epoll_wait(http->epoll, events, 64, WATCH_MS);
         for (int i = 0; i < n; i++) {
             left(http, events[i].data.u64);
         }
-        if (sv_seconds() - looked_s > WATCH_MS * 1e-3) {
-            looked_s = sv_seconds();
+        if (words_seconds() - looked_s > WATCH_MS * 1e-3) {
+            looked_s = words_seconds();
             close_slow(http);
         }
         pthread_mutex_lock(&http->lock);
@@ -649,7 +672,7 @@ static bool start_daemon(struct sv_http *http)
     if (http->options.tls_cert == NULL) {
         tls[0] = tls[2];
     }
-    http->daemon = MHD_start_daemon(
+    http->daemon = mhd->start_daemon(
         flags, 0, NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_complaint, http,
         MHD_OPTION_LISTEN_SOCKET, http->listens, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)http->options.max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
@@ -658,6 +681,12 @@ static bool start_daemon(struct sv_http *http)
         on_connection, http, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, tls,
         MHD_OPTION_END);
     return http->daemon != NULL;
+}
+
+bool sv_http_open(struct oz_error *err)
+{
+    mhd = sv_mhd_open(err);
+    return mhd != NULL;
 }
 
 struct sv_http *sv_http_start(const struct sv_http_options *options,
@@ -698,7 +727,7 @@ int sv_http_port(const struct sv_http *http)
 void sv_http_quiesce(struct sv_http *http)
 {
     if (!http->quiesced) {
-        int fd = (int)MHD_quiesce_daemon(http->daemon);
+        int fd = (int)mhd->quiesce_daemon(http->daemon);
         http->quiesced = true;
         if (fd >= 0) {
             (void)close(fd);
@@ -750,7 +779,7 @@ void sv_http_stop(struct sv_http **slot)
         for (int i = 0; i < 50 && sv_http_pending(http) > 0; i++) {
             (void)usleep(10000);
         }
-        MHD_stop_daemon(http->daemon);
+        mhd->stop_daemon(http->daemon);
     }
     if (http->listens >= 0) {
         (void)close(http->listens);

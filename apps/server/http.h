@@ -1,5 +1,5 @@
 /*
- * http.h: requests in, replies out, over libmicrohttpd, which http.c alone knows. One thread speaks
+ * http.h: requests in, replies out, over libmicrohttpd, which http.c alone calls. One thread speaks
  * with all clients and never computes; a second one watches: it notices clients that left while their
  * request was parked, and closes connections that take too long to say what they want.
  *
@@ -44,6 +44,7 @@ struct sv_exchange {
     const char *header_names[SV_REPLY_HEADERS]; /* live for ever */
     char *header_values[SV_REPLY_HEADERS];
     size_t headers;
+    bool lacks_memory; /* for a header: the reply becomes a 503 */
     size_t sent_bytes; /* of the body, for the log */
 
     const void *route; /* the handlers' own */
@@ -84,6 +85,9 @@ struct sv_address {
 };
 bool sv_http_resolve(const char *host, int port, struct sv_address *address, const char **why);
 
+/* Opens libmicrohttpd, before anything else here; what is missing stands in *err. */
+bool sv_http_open(struct oz_error *err);
+
 /* Listens and serves. NULL: why. The options' texts are the caller's and stay. */
 struct sv_http *sv_http_start(const struct sv_http_options *options,
                               const struct sv_address *address, char *why, size_t room);
@@ -98,7 +102,8 @@ void sv_http_stop(struct sv_http **http);
 /* Of the request, within begin and handle; NULL: none. */
 const char *sv_header(const struct sv_exchange *x, const char *name);
 
-/* `type` and header names live for ever. The text is taken over. */
+/* `type` and header names live for ever. The text is taken over. A reply, or one of its headers, that there
+ * is no memory for becomes a 503: nothing goes out in part. */
 void sv_reply(struct sv_exchange *x, int status, const char *type, struct sv_text *out);
 void sv_reply_fixed(struct sv_exchange *x, int status, const char *type, const void *data,
                     size_t bytes);
@@ -112,8 +117,10 @@ bool sv_park(struct sv_exchange *x, sv_gone_fn gone, void *gone_ctx);
 bool sv_claim(struct sv_exchange *x); /* false: nobody waits for a reply any more */
 void sv_unpark(struct sv_exchange *x);
 
-/* Within handle: a reply whose body comes in pieces (server-sent events). As sv_park otherwise. */
-bool sv_stream_begin(struct sv_exchange *x, const char *type, sv_gone_fn gone, void *gone_ctx);
+/* Within handle: a reply whose body comes in pieces (server-sent events); the first is taken over. As
+ * sv_park otherwise. */
+bool sv_stream_begin(struct sv_exchange *x, const char *type, struct sv_text *first,
+                     sv_gone_fn gone, void *gone_ctx);
 /* From any thread. False: nothing was sent, for the client has left or is a megabyte behind. */
 bool sv_stream_write(struct sv_exchange *x, const void *data, size_t bytes);
 void sv_stream_end(struct sv_exchange *x);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/words.h"
 #include "desk.h"
 #include "json.h"
 
@@ -46,6 +47,11 @@ const struct sv_picture *sv_job_failure(const struct sv_job *job)
     return NULL;
 }
 
+const char *sv_picture_error(const struct sv_picture *picture)
+{
+    return picture->error != NULL ? picture->error : "Out of memory, even for the reason.";
+}
+
 const char *sv_job_status(const struct sv_job *job)
 {
     if (job->ended) {
@@ -82,8 +88,8 @@ static void describe_picture(const struct sv_job *job, int i, struct sv_text *ou
     sv_json_put_integer(out, "steps", p->now.steps);
     sv_json_put_unsigned(out, "seed", p->now.seed);
     sv_json_put_integer(out, "preview", p->preview_number);
-    if (p->error != NULL) {
-        sv_json_put_string(out, "error", p->error);
+    if (p->ended && p->status != OZ_OK) {
+        sv_json_put_string(out, "error", sv_picture_error(p));
     }
     sv_json_close(out, '}');
 }
@@ -128,7 +134,7 @@ void sv_job_describe(struct sv_desk *desk, struct sv_job *job, struct sv_text *o
     }
     sv_json_close(out, ']');
     if (job->ended && job->keep) {
-        double expires = desk->options.result_ttl - (sv_seconds() - job->ended_s);
+        double expires = desk->options.result_ttl - (words_seconds() - job->ended_s);
         sv_json_put_integer(out, "expires", (int64_t)time(NULL) + (int64_t)expires);
     }
     sv_json_close(out, '}');

@@ -5,11 +5,11 @@
 #include "jobs.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/words.h"
 #include "desk.h"
 #include "json.h"
 
@@ -73,7 +73,7 @@ static uint64_t next_change(struct sv_desk *desk, double until_s, bool *look_at_
 
 /* ---- jobs, with the desk locked ---- */
 
-static void job_free(struct sv_desk *desk, struct sv_job *job)
+void sv_job_free(struct sv_desk *desk, struct sv_job *job)
 {
     if (job->last != NULL || desk->jobs == job) {
         *(job->last != NULL ? &job->last->next : &desk->jobs) = job->next;
@@ -178,6 +178,7 @@ static void listener_gone(void *ctx, struct sv_exchange *x)
 
 bool sv_job_listen(struct sv_desk *desk, struct sv_job *job, struct sv_exchange *x)
 {
+    struct sv_text event = {0};
     struct sv_exchange **listeners =
         /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers is meant */
         reallocarray(job->listeners, job->listener_count + 1, sizeof *listeners);
@@ -185,10 +186,6 @@ bool sv_job_listen(struct sv_desk *desk, struct sv_job *job, struct sv_exchange 
         return false;
     }
     job->listeners = listeners;
-    if (!sv_stream_begin(x, "text/event-stream", listener_gone, desk)) {
-        return true; /* it has its reply */
-    }
-    struct sv_text event = {0};
     sv_text_put(&event, job->ended ? "event: end\ndata: " : "event: progress\ndata: ");
     sv_job_describe(desk, job, &event, NULL);
     sv_text_put(&event, "\n\n");
@@ -197,10 +194,13 @@ bool sv_job_listen(struct sv_desk *desk, struct sv_job *job, struct sv_exchange 
             put_preview(job, i, &event);
         }
     }
-    if (!event.failed) {
-        (void)sv_stream_write(x, event.data, event.bytes);
+    if (event.failed) {
+        sv_text_free(&event);
+        return false;
     }
-    sv_text_free(&event);
+    if (!sv_stream_begin(x, "text/event-stream", &event, listener_gone, desk)) {
+        return true; /* it has its reply */
+    }
     if (job->ended) {
         sv_stream_end(x);
         sv_release(x);
@@ -267,7 +267,7 @@ static struct sv_job *find_picture(struct sv_desk *desk, uint64_t id, int *index
 static void finish(struct sv_desk *desk, struct sv_job *job)
 {
     job->ended = true;
-    job->ended_s = sv_seconds();
+    job->ended_s = words_seconds();
     if (job->keep) {
         desk->kept_jobs++;
         for (int i = 0; i < job->n; i++) {
@@ -286,7 +286,7 @@ static void finish(struct sv_desk *desk, struct sv_job *job)
         job->waiter = NULL;
     }
     if (!job->keep) {
-        job_free(desk, job);
+        sv_job_free(desk, job);
     }
 }
 
@@ -386,7 +386,7 @@ static void update(struct sv_desk *desk, uint64_t id)
 /* Forgets what is over its time or too much; the oldest stand last. */
 static void expire(struct sv_desk *desk)
 {
-    double now = sv_seconds();
+    double now = words_seconds();
     struct sv_job *job = desk->jobs;
     while (job != NULL && job->next != NULL) {
         job = job->next;
@@ -396,7 +396,7 @@ static void expire(struct sv_desk *desk)
         bool over = now - job->ended_s > desk->options.result_ttl ||
                     desk->kept_bytes > KEPT_BYTES || desk->kept_jobs > KEPT_JOBS;
         if (job->ended && (over || job->dropped)) {
-            job_free(desk, job);
+            sv_job_free(desk, job);
         }
         job = newer;
     }
@@ -418,21 +418,31 @@ static void tick(struct sv_desk *desk, unsigned count)
     expire(desk);
 }
 
+/* Of pictures that have not been taken, that with the least id above this one; 0: none. */
+static uint64_t id_after(const struct sv_desk *desk, uint64_t id)
+{
+    uint64_t least = 0;
+    for (const struct sv_job *job = desk->jobs; job != NULL; job = job->next) {
+        for (int i = 0; i < job->n; i++) {
+            uint64_t other = job->pictures[i].id;
+            least = other > id && (least == 0 || other < least) ? other : least;
+        }
+    }
+    return least;
+}
+
+/* Without a list: there is no memory for one, and an update may free its job. */
 static void look_at_all(struct sv_desk *desk)
 {
-    for (struct sv_job *job = desk->jobs; job != NULL; job = job->next) {
-        for (int i = 0; i < job->n; i++) {
-            if (job->pictures[i].id != 0) {
-                sv_desk_changed(desk, job->pictures[i].id);
-            }
-        }
+    for (uint64_t id = id_after(desk, 0); id != 0; id = id_after(desk, id)) {
+        update(desk, id);
     }
 }
 
 static void *work(void *arg)
 {
     struct sv_desk *desk = arg;
-    double next_s = sv_seconds() + TICK_MS * 1e-3;
+    double next_s = words_seconds() + TICK_MS * 1e-3;
     unsigned ticks = 0;
     for (bool stop = false; !stop;) {
         bool all = false;
@@ -444,171 +454,13 @@ static void *work(void *arg)
         if (all) {
             look_at_all(desk);
         }
-        if (sv_seconds() >= next_s) {
+        if (words_seconds() >= next_s) {
             tick(desk, ++ticks);
-            next_s = sv_seconds() + TICK_MS * 1e-3;
+            next_s = words_seconds() + TICK_MS * 1e-3;
         }
         pthread_mutex_unlock(&desk->lock);
     }
     return NULL;
-}
-
-/* ---- handing in ---- */
-
-static void waiter_gone(void *ctx, struct sv_exchange *x)
-{
-    struct sv_desk *desk = ctx;
-    pthread_mutex_lock(&desk->lock);
-    for (struct sv_job *job = desk->jobs; job != NULL; job = job->next) {
-        if (job->waiter == x) {
-            job->waiter = NULL;
-            sv_job_cancel(desk, job);
-            sv_release(x);
-            break;
-        }
-    }
-    pthread_mutex_unlock(&desk->lock);
-}
-
-static void fill_requests(const struct sv_ask *ask, struct oz_image_request *requests)
-{
-    for (int32_t i = 0; i < ask->n; i++) {
-        struct oz_image_request *r = &requests[i];
-        oz_image_request_default(r);
-        r->prompt = ask->prompt;
-        r->negative_prompt = ask->negative_prompt;
-        r->width = ask->width;
-        r->height = ask->height;
-        r->num_inference_steps = ask->steps;
-        if (ask->guidance >= 0) {
-            r->true_cfg_scale = ask->guidance > 1 ? ask->guidance : 1; /* 1: off */
-        }
-        r->seed = (uint64_t)ask->seed + (uint64_t)i;
-    }
-}
-
-/* How long it may take until the queue has room, from what pictures took so far. */
-static int guess_wait(struct sv_desk *desk)
-{
-    struct oz_service_stats stats = {.struct_size = sizeof stats};
-    if (oz_service_stats_read(desk->service, &stats, NULL) != OZ_OK || stats.done == 0) {
-        return 1;
-    }
-    double each =
-        (stats.step_seconds + stats.text_seconds + stats.decode_seconds) / (double)stats.done;
-    double seconds = ceil(each * (stats.queued + stats.running) / 4);
-    return seconds < 1 ? 1 : seconds > 60 ? 60 : (int)seconds;
-}
-
-static bool fail_submit(const struct oz_error *err, struct sv_problem *problem)
-{
-    switch (err->code) {
-    case OZ_ERR_ARG:
-        problem->status = 400;
-        problem->code = "invalid_value";
-        break;
-    case OZ_ERR_BUSY:
-        problem->status = 429;
-        problem->code = "queue_full";
-        break;
-    case OZ_ERR_NOMEM:
-        problem->status = 507;
-        problem->code = "insufficient_memory";
-        break;
-    case OZ_ERR_UNSUPPORTED:
-        problem->status = 400;
-        problem->code = "unsupported_value";
-        break;
-    default:
-        problem->status = 500;
-        problem->code = "internal_error";
-        break;
-    }
-    (void)snprintf(problem->message, sizeof problem->message, "%s", err->message);
-    return false;
-}
-
-static bool fail_memory(struct sv_problem *problem)
-{
-    struct oz_error err = {.code = OZ_ERR_NOMEM, .message = "Out of memory."};
-    (void)fail_submit(&err, problem);
-    problem->status = 503;
-    return false;
-}
-
-/* A job of a request that has not been queued yet. */
-static struct sv_job *job_new(struct sv_ask *ask, const struct sv_order *order)
-{
-    struct sv_job *job = calloc(1, sizeof *job);
-    uint32_t seed = 0;
-    char id[33];
-    if (job == NULL || !sv_random_id(id) || (ask->seed < 0 && !sv_random_seed(&seed))) {
-        free(job);
-        return NULL;
-    }
-    (void)snprintf(job->id, sizeof job->id, "job-%s", id);
-    job->ask = *ask;
-    sv_ask_init(ask);
-    if (job->ask.seed < 0) {
-        job->ask.seed = seed;
-    }
-    job->key = order->key;
-    (void)snprintf(job->client, sizeof job->client, "%s", order->client);
-    (void)snprintf(job->base, sizeof job->base, "%s", order->base);
-    job->keep = order->keep || job->ask.answer == SV_ANSWER_URL;
-    job->sdapi = order->sdapi;
-    job->finish = order->finish;
-    job->n = job->ask.n;
-    job->created = time(NULL);
-    job->began_s = sv_seconds();
-    return job;
-}
-
-bool sv_desk_submit(struct sv_desk *desk, struct sv_exchange *x, struct sv_ask *ask,
-                    const struct sv_order *order, char id[40], struct sv_problem *problem,
-                    int *retry_s)
-{
-    struct oz_image_request requests[SV_MOST_PICTURES];
-    struct oz_job_options options;
-    uint64_t ids[SV_MOST_PICTURES];
-    struct oz_error err = {0};
-    *problem = (struct sv_problem){0};
-    struct sv_job *job = job_new(ask, order);
-    if (job == NULL) {
-        return fail_memory(problem);
-    }
-    fill_requests(&job->ask, requests);
-    oz_job_options_default(&options);
-    options.client = job->client;
-    options.preview_every = job->ask.previews;
-    options.timeout_seconds = desk->options.request_timeout;
-    pthread_mutex_lock(&desk->lock);
-    bool ok = oz_service_submit(desk->service, requests, job->n, &options, ids, &err) == OZ_OK;
-    if (!ok) {
-        *retry_s = err.code == OZ_ERR_BUSY ? guess_wait(desk) : 0;
-        (void)fail_submit(&err, problem);
-        job_free(desk, job);
-    } else {
-        (void)snprintf(id, 40, "%s", job->id);
-        for (int i = 0; i < job->n; i++) {
-            job->pictures[i].id = ids[i];
-            job->pictures[i].now.state = OZ_JOB_QUEUED;
-        }
-        sv_job_refresh(desk, job);
-        job->next = desk->jobs;
-        if (job->next != NULL) {
-            job->next->last = job;
-        }
-        desk->jobs = job;
-        if (order->finish != NULL && sv_park(x, waiter_gone, desk)) {
-            job->waiter = x;
-        } else if (order->finish != NULL) {
-            sv_job_cancel(desk, job);
-            ok = false;
-        }
-    }
-    pthread_mutex_unlock(&desk->lock);
-    return ok;
 }
 
 /* ---- asking ---- */
@@ -656,7 +508,7 @@ bool sv_desk_file(struct sv_desk *desk, const char *file_id, struct sv_text *out
             const struct sv_picture *p = &job->pictures[i];
             found = job->ended && !job->dropped && p->file_id[0] != '\0' &&
                     strcmp(p->file_id, file_id) == 0 &&
-                    sv_seconds() - job->ended_s <= desk->options.result_ttl;
+                    words_seconds() - job->ended_s <= desk->options.result_ttl;
             if (found) {
                 sv_text_add(out, p->file.data, p->file.bytes);
                 *type = sv_format_type(job->ask.format);
@@ -687,6 +539,14 @@ void sv_desk_kept(struct sv_desk *desk, int64_t *bytes, int64_t *jobs)
     *bytes = desk->kept_bytes;
     *jobs = desk->kept_jobs;
     pthread_mutex_unlock(&desk->lock);
+}
+
+int64_t sv_desk_refused(struct sv_desk *desk)
+{
+    pthread_mutex_lock(&desk->lock);
+    int64_t refused = desk->refused;
+    pthread_mutex_unlock(&desk->lock);
+    return refused;
 }
 
 /* ---- life ---- */
@@ -741,7 +601,7 @@ void sv_desk_close(struct sv_desk **slot)
     *slot = NULL;
     sv_desk_stop(desk);
     while (desk->jobs != NULL) {
-        job_free(desk, desk->jobs);
+        sv_job_free(desk, desk->jobs);
     }
     free(desk->changes);
     (void)pthread_cond_destroy(&desk->changed);

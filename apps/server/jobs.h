@@ -24,7 +24,7 @@ struct sv_picture {
     struct oz_job_status now;
     bool ended;
     enum oz_status status; /* how, when it has ended */
-    char *error;           /* a message, or NULL */
+    char *error;           /* a message; NULL: none, or no memory for it */
     struct sv_text file;
     char file_id[33]; /* with response_format url; "": none */
     struct sv_text preview;
@@ -37,6 +37,7 @@ struct sv_job {
     struct sv_ask ask;
     int key;          /* whose it is: index of the API key, -1: nobody's */
     char client[400]; /* who is served in turn */
+    char peer[48];    /* the address it came from */
     char base[512];   /* of its urls: "https://host" */
     struct sv_picture pictures[SV_MOST_PICTURES];
     int n;
@@ -56,6 +57,7 @@ struct sv_job {
 struct sv_desk_options {
     double request_timeout; /* seconds; 0: none */
     double result_ttl;
+    int max_per_client; /* pictures of one address that have not ended; 0: no limit */
     void *finish_ctx;
 };
 
@@ -105,6 +107,9 @@ void sv_job_drop(struct sv_job *job);
 /* The first picture that failed, or NULL. */
 const struct sv_picture *sv_job_failure(const struct sv_job *job);
 
+/* Why a picture has failed. */
+const char *sv_picture_error(const struct sv_picture *picture);
+
 /* A file by its id into *out; *type is set. False: none, or its time is over. */
 bool sv_desk_file(struct sv_desk *desk, const char *file_id, struct sv_text *out,
                   const char **type);
@@ -114,6 +119,9 @@ int sv_desk_cancel_all(struct sv_desk *desk, bool all);
 
 /* Bytes of results that are kept, and jobs. */
 void sv_desk_kept(struct sv_desk *desk, int64_t *bytes, int64_t *jobs);
+
+/* Pictures that were refused because their address had its share; beside those that the service refused. */
+int64_t sv_desk_refused(struct sv_desk *desk);
 
 const char *sv_format_type(int32_t format); /* "image/png" */
 const char *sv_format_name(int32_t format); /* "png" */

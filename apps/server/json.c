@@ -2,6 +2,8 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 static json_t *of(const struct sv_json *value)
@@ -36,16 +38,36 @@ static int depth_of(const char *text, size_t bytes)
     return deepest;
 }
 
+/* In want of memory jansson blames the text in places, and in others goes on with a letter lost: its
+ * allocations tell. */
+static _Thread_local bool starved;
+
+static void *take(size_t bytes)
+{
+    void *data = malloc(bytes);
+    starved = starved || data == NULL;
+    return data;
+}
+
+static void take_over(void)
+{
+    json_set_alloc_funcs(take, free);
+}
+
 struct sv_json *sv_json_parse(const char *text, size_t bytes, int depth, char *why, size_t room)
 {
     if (depth_of(text, bytes) > depth) {
         (void)snprintf(why, room, "The JSON nests deeper than %d levels.", depth);
         return NULL;
     }
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     json_error_t error;
+    (void)pthread_once(&once, take_over);
+    starved = false;
     json_t *document = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (document == NULL && (json_error_code(&error) == json_error_out_of_memory ||
-                             json_error_code(&error) == json_error_unknown)) {
+    if (starved) {
+        json_decref(document);
+        document = NULL;
         (void)snprintf(why, room, SV_JSON_NO_MEMORY);
     } else if (document == NULL) {
         /* What jansson quotes of the text is cut off: a log line is no place for it. */

@@ -52,8 +52,8 @@ void sv_line_printf(struct sv_line *line, const char *key, const char *format, .
 
 void sv_line_end(struct sv_line *line, const struct sv_options *options)
 {
-    if (!line->text.failed) {
-        options->say(options->ctx, line->text.data);
-    }
+    options->say(options->ctx, line->text.failed
+                                   ? "level=error event=log message=\"no memory for a log line\""
+                                   : line->text.data);
     sv_text_free(&line->text);
 }

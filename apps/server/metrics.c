@@ -151,6 +151,7 @@ SV_HANDLER(sv_metrics)
     value(&out, "ounce_results_bytes", "gauge", "Pictures that wait to be fetched.", (double)bytes);
     value(&out, "ounce_results_jobs", "gauge", "Jobs that have ended and are kept.", (double)jobs);
     if (ready && oz_service_stats_read(app->service, &stats, NULL) == OZ_OK) {
+        stats.refused += sv_desk_refused(app->desk);
         put_service(&stats, &out);
         sv_text_add(&out, app->layers.data, app->layers.bytes);
     }

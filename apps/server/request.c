@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/words.h"
+
 enum kind { PROMPT, TEXT, INTEGER, NUMBER, FLAG, CHOICE, SIZE, SEED, NEUTRAL };
 
 struct field {
@@ -262,7 +264,7 @@ static bool fail_unknown(const char *name, unsigned api, struct sv_problem *prob
             names[count++] = fields[i].name;
         }
     }
-    const char *nearest = sv_nearest(name, names, count);
+    const char *nearest = words_nearest(name, names, count);
     return refuse(problem, 400, name, "unknown_parameter", "There is no field '%.100s'%s%s%s", name,
                   nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "",
                   nearest != NULL ? "'?" : ".");
@@ -425,6 +427,7 @@ static void put_field(struct sv_text *out, const struct field *f)
     if (f->kind == NEUTRAL) {
         char *about = sv_format("Without effect; only its neutral value is taken. %s", f->about);
         sv_json_put_string(out, "description", about);
+        out->failed = out->failed || about == NULL;
         free(about);
     } else {
         sv_json_put_string(out, "type", types[f->kind]);

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "app.h"
+#include "common/words.h"
 
 const struct sv_route sv_routes[] = {
     {"POST", "/v1/images/generations", sv_images_generations, SV_MODEL | SV_BODY, SV_API_IMAGES,
@@ -139,6 +140,11 @@ static const struct sv_route *find_route(struct sv_exchange *x)
             }
             sv_text_printf(&allow, "%s%s", allow.bytes > 0 ? ", " : "", sv_routes[i].method);
         }
+    }
+    if (allow.failed) {
+        sv_text_free(&allow);
+        sv_fail(x, 503, NULL, "out_of_memory", "Out of memory.");
+        return NULL;
     }
     if (allow.data == NULL) {
         sv_fail(x, 404, NULL, "not_found", "There is no route %.200s; /docs lists them.", x->path);
@@ -279,7 +285,7 @@ void sv_ended(void *ctx, struct sv_exchange *x)
 {
     struct sv_app *app = ctx;
     const struct sv_route *route = x->route;
-    double seconds = sv_seconds() - x->began_s;
+    double seconds = words_seconds() - x->began_s;
     size_t place = route != NULL ? (size_t)(route - sv_routes) : SV_ROUTES_MOST - 1;
     int status = x->aborted && x->status == 0 ? 499 : x->status;
     app->counters[place].by_status[sv_status_index(status)]++;

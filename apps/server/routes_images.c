@@ -12,6 +12,7 @@ void sv_client(const struct sv_exchange *x, const struct sv_ask *ask, char clien
                    ask->user != NULL && ask->user[0] != '\0' ? ask->user : x->peer);
 }
 
+/* prompt: NULL where there was no memory to remember it. */
 static void log_job(const struct sv_app *app, const struct sv_exchange *x, const char *id,
                     const char *prompt)
 {
@@ -22,8 +23,8 @@ static void log_job(const struct sv_app *app, const struct sv_exchange *x, const
     sv_line_begin(&line, "info", "job");
     sv_line_put(&line, "id", x->id);
     sv_line_put(&line, "job", id);
-    if (prompt != NULL) {
-        sv_line_put(&line, "prompt", prompt);
+    if (app->options->log_prompts) {
+        sv_line_put(&line, "prompt", prompt != NULL ? prompt : "(no memory)");
     }
     sv_line_end(&line, app->options);
 }
@@ -92,7 +93,7 @@ bool sv_base_url(const struct sv_app *app, const struct sv_exchange *x, char url
 void sv_finish_failed(struct sv_app *app, struct sv_exchange *x, const struct sv_job *job)
 {
     const struct sv_picture *bad = sv_job_failure(job);
-    const char *message = bad->error != NULL ? bad->error : "";
+    const char *message = sv_picture_error(bad);
     if (job->cancelled && atomic_load(&app->stage) == SV_STOPPING) {
         sv_reply_header(x, "Retry-After", "2");
         sv_fail(x, 503, NULL, "shutting_down", "The server is shutting down.");
@@ -122,6 +123,7 @@ static void put_image(struct sv_text *out, const struct sv_job *job, int i, cons
         char *url =
             sv_format("%s/v1/files/%s.%s", base, p->file_id, sv_format_name(job->ask.format));
         sv_json_put_string(out, "url", url);
+        out->failed = out->failed || url == NULL;
         sv_json_put_string(out, "b64_json", NULL);
         free(url);
     } else {

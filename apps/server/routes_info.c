@@ -170,6 +170,7 @@ static void put_defaults(const struct sv_app *app, struct sv_text *out)
     sv_json_put_integer(out, "size_multiple", app->limits.size_multiple);
     sv_json_put_integer(out, "max_pictures", SV_MOST_PICTURES);
     sv_json_put_integer(out, "max_queue", app->options->max_queue);
+    sv_json_put_integer(out, "max_per_client", app->options->max_per_client);
     sv_json_put_integer(out, "max_num_seqs", app->options->max_num_seqs);
     sv_json_put_number(out, "result_ttl", app->options->result_ttl);
     sv_json_close(out, '}');
@@ -203,12 +204,15 @@ bool sv_loaded_make(struct sv_app *app, struct oz_error *err)
     oz_plan_options_default(&options);
     options.json = 1;
     if (oz_model_plan(app->options->engine, &options, sv_text_write, &app->plan, err) != OZ_OK) {
+        if (app->plan.failed) { /* all that the library knows is that we did not take it */
+            (void)sv_error(err, OZ_ERR_NOMEM, "Out of memory for the plan.");
+        }
         return false;
     }
     struct sv_json *plan =
         sv_json_parse(app->plan.data, app->plan.bytes, SV_JSON_DEPTH_OWN, why, sizeof why);
     if (plan == NULL) {
-        err->code = OZ_ERR_INTERNAL;
+        err->code = strcmp(why, SV_JSON_NO_MEMORY) == 0 ? OZ_ERR_NOMEM : OZ_ERR_INTERNAL;
         (void)snprintf(err->message, sizeof err->message, "The plan cannot be read: %s", why);
         return false;
     }

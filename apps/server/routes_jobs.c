@@ -34,6 +34,14 @@ SV_HANDLER(sv_jobs_post)
     (void)snprintf(place, sizeof place, "/v1/jobs/%s", id);
     sv_reply_header(x, "Location", place);
     sv_reply_json(x, 202, &out);
+    if (x->status != 202 || x->lacks_memory) {
+        /* Nobody will know of it. */
+        job = sv_desk_find(app->desk, id, x->key);
+        if (job != NULL) {
+            sv_job_cancel(app->desk, job);
+            sv_desk_unlock(app->desk);
+        }
+    }
 }
 
 struct list {

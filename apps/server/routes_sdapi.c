@@ -26,6 +26,7 @@ static void put_info(struct sv_text *out, const struct sv_job *job)
     sv_json_put_integer(&info, "batch_size", job->n);
     sv_json_close(&info, '}');
     sv_json_put_string(out, "info", info.failed ? NULL : info.data);
+    out->failed = out->failed || info.failed;
     sv_text_free(&info);
 }
 
@@ -133,6 +134,7 @@ SV_HANDLER(sv_sdapi_progress)
     sv_json_put_integer(&out, "sampling_steps", mine.steps);
     sv_json_close(&out, '}');
     sv_json_put_string(&out, "current_image", mine.preview.bytes > 0 ? mine.preview.data : NULL);
+    out.failed = out.failed || mine.preview.failed;
     sv_json_put_string(&out, "textinfo", NULL);
     sv_json_close(&out, '}');
     sv_text_free(&mine.preview);

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "app.h"
+#include "common/words.h"
 
 enum {
     PEM_BYTES = 1024 * 1024,
@@ -97,7 +98,8 @@ static enum oz_status read_defaults(struct sv_app *app, struct oz_error *err)
     sv_ask_init(&app->initial);
     if (text != NULL &&
         !sv_ask_parse(&app->initial, SV_API_DEFAULTS, text, strlen(text), NULL, &problem)) {
-        return sv_error(err, OZ_ERR_ARG, "default_sampling_params: %s", problem.message);
+        return sv_error(err, problem.status == 503 ? OZ_ERR_NOMEM : OZ_ERR_ARG,
+                        "default_sampling_params: %s", problem.message);
     }
     return OZ_OK;
 }
@@ -253,15 +255,15 @@ static void say_event(const struct sv_app *app, const char *event, const char *k
 
 static void shut_down(struct sv_app *app, const sigset_t *signals)
 {
-    double until = sv_seconds() + app->options->shutdown_timeout;
+    double until = words_seconds() + app->options->shutdown_timeout;
     say_event(app, "shutdown", "why", "signal");
     atomic_store(&app->stage, SV_STOPPING);
     sv_http_quiesce(app->http);
-    while (sv_desk_cancel_all(app->desk, false) > 0 && sv_seconds() < until &&
+    while (sv_desk_cancel_all(app->desk, false) > 0 && words_seconds() < until &&
            !signal_within(signals, LOOK_MS)) {
     }
-    until = sv_seconds() + FLUSH_SECONDS;
-    while (sv_desk_cancel_all(app->desk, true) > 0 && sv_seconds() < until) {
+    until = words_seconds() + FLUSH_SECONDS;
+    while (sv_desk_cancel_all(app->desk, true) > 0 && words_seconds() < until) {
         (void)signal_within(signals, LOOK_MS);
     }
 }
@@ -288,7 +290,8 @@ static enum oz_status run(struct sv_app *app, struct oz_error *err)
     const struct sv_options *o = app->options;
     struct sv_address address;
     sigset_t signals;
-    enum oz_status status = sv_keys_read(&app->keys, o, err) ? OZ_OK : err->code;
+    enum oz_status status =
+        sv_http_open(err) && sv_keys_read(&app->keys, o, err) ? OZ_OK : err->code;
     if (status == OZ_OK) {
         status = check_address(app, &address, err);
     }
@@ -302,7 +305,11 @@ static enum oz_status run(struct sv_app *app, struct oz_error *err)
     raise_limit();
     sv_openapi_make(&app->openapi, app->keys.count > 0);
     struct sv_desk_options desk = {
-        .request_timeout = o->request_timeout, .result_ttl = o->result_ttl, .finish_ctx = app};
+        .request_timeout = o->request_timeout,
+        .result_ttl = o->result_ttl,
+        .max_per_client = o->max_per_client,
+        .finish_ctx = app,
+    };
     app->desk = app->openapi.failed ? NULL : sv_desk_open(&desk);
     if (app->desk == NULL) {
         return sv_error(err, OZ_ERR_NOMEM, "Out of memory, or no thread could be started.");

@@ -27,6 +27,7 @@ struct sv_options {
     size_t served_name_count;
 
     int max_num_seqs, max_queue, max_connections;
+    int max_per_client; /* pictures of one address that wait or run; 0: no limit */
     int64_t max_pixels;
     double request_timeout, result_ttl, read_timeout,
         shutdown_timeout;                /* seconds; request 0: none */

@@ -1,6 +1,5 @@
 #include "text.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -8,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 /* Room for so many more bytes and a zero. */
 static bool reserve(struct sv_text *text, size_t more)
@@ -147,62 +145,6 @@ bool sv_read_file(struct sv_text *text, const char *path, size_t most, const cha
     return ok;
 }
 
-static char folded(char c)
-{
-    return c == '-' ? '_' : (char)tolower((unsigned char)c);
-}
-
-/* Edits (insert, delete, replace, swap of neighbours) from a to b, both at most 63 long. */
-static size_t edits(const char *a, const char *b)
-{
-    size_t rows[3][64], n = strlen(b);
-    size_t *before = rows[0], *last = rows[1], *now = rows[2];
-    for (size_t j = 0; j <= n; j++) {
-        last[j] = j;
-    }
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        now[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            char x = folded(a[i - 1]), y = folded(b[j - 1]);
-            size_t best = last[j - 1] + (x != y);
-            best = last[j] + 1 < best ? last[j] + 1 : best;
-            best = now[j - 1] + 1 < best ? now[j - 1] + 1 : best;
-            if (i > 1 && j > 1 && x == folded(b[j - 2]) && folded(a[i - 2]) == y &&
-                before[j - 2] + 1 < best) {
-                best = before[j - 2] + 1;
-            }
-            now[j] = best;
-        }
-        size_t *spare = before;
-        before = last;
-        last = now;
-        now = spare;
-    }
-    return last[n];
-}
-
-const char *sv_nearest(const char *wrong, const char *const *names, size_t count)
-{
-    size_t length = strlen(wrong);
-    if (length < 2 || length > 63) {
-        return NULL;
-    }
-    size_t nearest = count, fewest = length / 3 + 1;
-    for (size_t i = 0; i < count; i++) {
-        size_t n = strlen(names[i]) <= 63 ? edits(wrong, names[i]) : length;
-        if (n < fewest) {
-            fewest = n;
-            nearest = i;
-        }
-    }
-    for (size_t i = 0; nearest == count && length >= 3 && i < count; i++) {
-        if (strcasestr(names[i], wrong) != NULL) {
-            nearest = i;
-        }
-    }
-    return nearest < count ? names[nearest] : NULL;
-}
-
 bool sv_one_of(const char *string, const char *words)
 {
     size_t n = string != NULL ? strlen(string) : 0;
@@ -232,11 +174,4 @@ bool sv_random_id(char id[33])
 bool sv_random_seed(uint32_t *seed)
 {
     return getrandom(seed, sizeof *seed, 0) == (ssize_t)sizeof *seed;
-}
-
-double sv_seconds(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }

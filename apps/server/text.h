@@ -34,17 +34,11 @@ char *sv_copy(const char *string);                        /* likewise */
 /* A whole file of at most so many bytes. False: *why is a sentence's end, "cannot be read: ..." */
 bool sv_read_file(struct sv_text *text, const char *path, size_t most, const char **why);
 
-/* The name that `wrong` was probably meant to be, or NULL. */
-const char *sv_nearest(const char *wrong, const char *const *names, size_t count);
-
 /* Is `string` one of "a b c"? NULL is not. */
 bool sv_one_of(const char *string, const char *words);
 
 /* 128 random bits as 32 hexadecimal digits and a zero; false when the system has none. */
 bool sv_random_id(char id[33]);
 bool sv_random_seed(uint32_t *seed);
-
-/* Seconds on a clock that only runs forward. */
-double sv_seconds(void);
 
 #endif

@@ -348,6 +348,8 @@ static enum oz_status take_opened(struct work *w, struct oz_error *err)
     if (w->variant < 0) {
         return OZ_OK;
     }
+    OZ_TRY(oz_role_errors_measure(&r->roles, &w->run.pipeline->components[OZ_COMPONENT_TRANSFORMER],
+                                  w->run.pipeline->dev->pool, err));
     OZ_TRY(oz_variant_shape(w->run.pipeline, &w->c->tasks[0], &shape, err));
     if (shape.values != w->c->shape.values) {
         return OZ_FAIL(

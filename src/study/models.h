@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "study/compare.h"
 #include "study/metrics.h"
+#include "study/role_errors.h"
 #include "study/scratch.h"
 #include "study/variant.h"
 
@@ -44,6 +45,7 @@ struct oz_model_result {
     struct oz_variant_bytes bytes;
     struct oz_dispatch dispatch;
     bool dispatched;                   /* `dispatch` is known */
+    struct oz_role_errors roles;       /* of the transformer's weights */
     struct oz_model_picture *pictures; /* [tasks] */
     double *steps;                     /* [tasks][steps] */
     int32_t done;                      /* pictures */

@@ -329,6 +329,10 @@ static void put_candidate(struct oz_buf *b, const struct oz_model_comparison *c,
         oz_buf_puts(b, ",\n   ");
         put_dispatch(b, &r->dispatch);
     }
+    if (r->opened) {
+        oz_buf_puts(b, ",\n   \"role_errors\": ");
+        oz_role_errors_json(&r->roles, b);
+    }
     if (whole) {
         oz_buf_puts(b, ",\n   ");
         put_output(b, c, r);

@@ -233,6 +233,7 @@ static enum oz_status read_result(const struct oz_model_comparison *c, struct oz
             return OZ_FAIL_NOMEM(err, "a variant's summary");
         }
     }
+    oz_role_errors_read(&r->roles, oz_json_get(v, "role_errors"));
     return read_dispatch(r, oz_json_get(v, "dispatch"), err);
 }
 

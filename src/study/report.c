@@ -506,6 +506,47 @@ static enum oz_status put_pictures(struct oz_buf *b, const struct oz_model_compa
     return status;
 }
 
+/* ---- weights by role ---- */
+
+static void put_roles(struct oz_buf *b, const struct oz_model_comparison *c)
+{
+    bool any[OZ_ROLE_COUNT] = {false}, some = false;
+    for (int32_t v = 0; v < c->args->count; v++) {
+        for (int i = 0; i < OZ_ROLE_COUNT; i++) {
+            any[i] = any[i] || c->candidates[v].roles.roles[i].layers > 0;
+            some = some || any[i];
+        }
+    }
+    if (!some) {
+        return;
+    }
+    oz_buf_puts(b, "<h2>Layer errors by role</h2>\n<p>What encoding loses of the transformer's "
+                   "weights: |decoded - stored| / |stored| in percent, over a band of each "
+                   "quantized layer. Empty: no layer of that role is quantized, or the file "
+                   "holds it quantized and does not say what it was. How far such an error reaches "
+                   "the picture, <code>ounce compare --sensitivity</code> finds out.</p>\n");
+    oz_page_scroll_begin(b, "Errors of weights by role and candidate");
+    oz_buf_puts(b, "<table><thead><tr><th scope=\"col\">Role</th>");
+    for (int32_t v = 0; v < c->args->count; v++) {
+        oz_buf_puts(b, "<th scope=\"col\">");
+        oz_html_text(b, c->candidates[v].asked.label);
+        oz_buf_puts(b, "</th>");
+    }
+    oz_buf_puts(b, "</tr></thead><tbody>\n");
+    for (int i = 0; i < OZ_ROLE_COUNT; i++) {
+        if (!any[i]) {
+            continue;
+        }
+        oz_buf_printf(b, "<tr><th scope=\"row\">%s</th>", oz_role_name((enum oz_role)i));
+        for (int32_t v = 0; v < c->args->count; v++) {
+            cell(b, 3, 100 * oz_role_errors_relative(&c->candidates[v].roles.roles[i]), "");
+        }
+        oz_buf_puts(b, "</tr>\n");
+    }
+    oz_buf_puts(b, "</tbody></table>\n");
+    oz_page_scroll_end(b);
+}
+
 /* ---- the whole ---- */
 
 static void put_head(struct oz_buf *b, const struct oz_model_comparison *c)
@@ -593,6 +634,7 @@ static enum oz_status put_all(struct oz_buf *b, const struct oz_model_comparison
     put_table(b, c);
     put_markdown(b, c);
     OZ_TRY(put_charts(b, c, err));
+    put_roles(b, c);
     if (section != NULL) {
         section->put(section->ctx, b);
     }

@@ -122,12 +122,24 @@ void server_stop(struct server *server)
 
 /* ---- bytes ---- */
 
+static _Thread_local const char *source;
+
+void client_from(const char *address)
+{
+    source = address;
+}
+
 int client_open(void)
 {
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
+    if (source != NULL) {
+        struct sockaddr_in from = {.sin_family = AF_INET};
+        assert_int_equal(inet_pton(AF_INET, source, &from.sin_addr), 1);
+        assert_int_equal(bind(fd, (const struct sockaddr *)(const void *)&from, sizeof from), 0);
+    }
     if (connect(fd, (const struct sockaddr *)(const void *)&name, sizeof name) != 0) {
         (void)close(fd);
         return -1;

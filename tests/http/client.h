@@ -33,6 +33,8 @@ void reply_free(struct reply *reply);
 const char *reply_header(const struct reply *reply, const char *name);
 
 int client_open(void);
+/* Connections of this thread come from that address, 127.0.0.x, from now on; NULL: as they are. */
+void client_from(const char *address);
 void client_send(int fd, const void *data, size_t bytes);
 void client_text(int fd, const char *text);
 /* Until the server closes, or the reply is whole. */

@@ -291,6 +291,187 @@ static void clients_leave(void **state)
     job_becomes(id, "done");
 }
 
+/* ---- clients that leave in each stage ---- */
+
+/* Another client, whose picture nobody's leaving may touch. */
+struct bystander {
+    pthread_t thread;
+    struct reply reply;
+};
+
+static void *stand_by(void *arg)
+{
+    struct bystander *b = arg;
+    b->reply = call("POST", GENERATIONS, NULL,
+                    "{\"prompt\":\"owl\",\"size\":\"64x64\",\"num_inference_steps\":60,\"seed\":5,"
+                    "\"true_cfg_scale\":3,\"response_format\":\"file\",\"user\":\"bystander\"}");
+    return NULL;
+}
+
+static void stand_begin(struct bystander *b)
+{
+    assert_int_equal(pthread_create(&b->thread, NULL, stand_by, b), 0);
+}
+
+/* Its picture is that of one who was alone. */
+static void stand_end(struct bystander *b, const struct reply *alone)
+{
+    (void)pthread_join(b->thread, NULL);
+    assert_int_equal(b->reply.status, 200);
+    assert_int_equal(b->reply.bytes, alone->bytes);
+    assert_memory_equal(b->reply.body, alone->body, alone->bytes);
+    reply_free(&b->reply);
+}
+
+/* The job of that user, which is the newest: its stage, its steps, its id; false: not there. */
+static bool newest(const char *user, char stage[32], long long *step, char id[64])
+{
+    struct reply r = call("GET", "/v1/jobs", NULL, NULL);
+    assert_int_equal(r.status, 200);
+    const char *first = strstr(r.body, "\"data\":[");
+    const char *whose = first != NULL ? json_text(first, "user") : NULL;
+    bool found = whose != NULL && strcmp(whose, user) == 0;
+    if (found) {
+        (void)snprintf(stage, 32, "%s", json_text(first, "stage"));
+        (void)snprintf(id, 64, "%s", json_text(first, "id"));
+        *step = json_number(first, "step");
+    }
+    reply_free(&r);
+    return found;
+}
+
+/* Hands in a picture and leaves when it is in that stage; with a url, so that it is in the list. False: it
+ * was seen too late. Else it was cancelled there, after so many steps. */
+static bool leave_in(const char *stage, int attempt, const char *body, long long least,
+                     long long most)
+{
+    static char request[24576];
+    char user[64], is[32] = "", id[64] = "";
+    long long step = 0;
+    (void)snprintf(user, sizeof user, "%s-%d", stage, attempt);
+    size_t bytes = strlen(body) + strlen(user) + strlen("{\"user\":\"\",}");
+    (void)snprintf(request, sizeof request,
+                   "POST " GENERATIONS
+                   " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                   "Content-Length: %zu\r\n\r\n{\"user\":\"%s\",%s}",
+                   bytes, user, body);
+    int fd = client_open();
+    client_text(fd, request);
+    bool there = false;
+    for (double until = seconds() + 60;;) {
+        assert_true(seconds() < until);
+        there = newest(user, is, &step, id);
+        if (there && (strcmp(is, stage) == 0 || strcmp(is, "done") == 0)) {
+            break;
+        }
+        sleep_ms(there && strcmp(is, "queued") != 0 ? 0 : 1);
+    }
+    (void)close(fd);
+    for (double until = seconds() + 60; strcmp(is, "done") != 0 && strcmp(is, "cancelled") != 0;) {
+        assert_true(seconds() < until);
+        assert_true(newest(user, is, &step, id));
+        sleep_ms(1);
+    }
+    if (strcmp(is, "done") == 0) {
+        return false;
+    }
+    job_becomes(id, "cancelled");
+    if (step < least || step > most) {
+        fail_msg("left in stage %s, and cancelled after %lld steps", stage, step);
+    }
+    return true;
+}
+
+static void leave_each_stage(void **state)
+{
+    enum { ATTEMPTS = 100 };
+    static char text[16384];
+    struct bystander alone, others[2];
+    idle();
+    stand_begin(&alone);
+    (void)pthread_join(alone.thread, NULL);
+    assert_int_equal(alone.reply.status, 200);
+    /* A long prompt keeps the text encoder, a large picture the VAE. */
+    size_t n = (size_t)snprintf(text, sizeof text, "%s",
+                                "\"response_format\":\"url\",\"size\":\"32x32\","
+                                "\"num_inference_steps\":100,\"true_cfg_scale\":1,\"prompt\":\"");
+    while (n + 16 < sizeof text / 4) {
+        n += (size_t)snprintf(text + n, sizeof text - n, "a red apple, ");
+    }
+    (void)snprintf(text + n, sizeof text - n, "\"");
+    const struct {
+        const char *stage, *body;
+        long long least, most; /* steps */
+        int bystanders;
+    } stages[] = {
+        {"queued", "\"response_format\":\"url\"," LONG, 0, 0, 2},
+        {"text", text, 0, 0, 1},
+        {"steps", "\"response_format\":\"url\"," LONG, 0, 199, 1},
+        {"decode",
+         "\"response_format\":\"url\",\"prompt\":\"owl\",\"size\":\"256x256\","
+         "\"num_inference_steps\":1,\"true_cfg_scale\":1",
+         1, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        bool left = false;
+        int attempt = 0;
+        for (; attempt < ATTEMPTS && !left; attempt++) {
+            for (int j = 0; j < stages[i].bystanders; j++) {
+                stand_begin(&others[j]);
+            }
+            for (double until = seconds() + 60;
+                 metric("ounce_running_pictures") < stages[i].bystanders; sleep_ms(1)) {
+                assert_true(seconds() < until);
+            }
+            left =
+                leave_in(stages[i].stage, attempt, stages[i].body, stages[i].least, stages[i].most);
+            for (int j = 0; j < stages[i].bystanders; j++) {
+                stand_end(&others[j], &alone.reply);
+            }
+            idle();
+            call_status("POST", GENERATIONS, "{" SMALL "}", 200);
+        }
+        print_message("%s: left at attempt %d\n", stages[i].stage, attempt);
+        assert_true(left);
+    }
+    reply_free(&alone.reply);
+}
+
+static void one_address_has_its_share(void **state)
+{
+    static const char *const arguments[] = {"--max-num-seqs", "1", "--max-per-client", "3", NULL};
+    struct server other;
+    char ids[4][64];
+    server_start(&other, true, arguments);
+    call_says("GET", "/v1/loaded", NULL, 200, "\"max_per_client\":3", NULL);
+    call_says("POST", "/v1/jobs", "{" LONG ",\"n\":4}", 400, "4 pictures at once",
+              "one address may have 3 at a time", "--max-per-client", "\"param\":\"n\"", NULL);
+    submit("{" LONG ",\"n\":2}", ids[0]);
+    call_says("POST", "/v1/jobs", "{" LONG ",\"n\":2}", 429, "2 pictures of your address",
+              "it may have 3", "\"code\":\"rate_limit_exceeded\"", NULL); /* all or none */
+    submit("{" LONG ",\"user\":\"somebody else\"}", ids[1]);              /* a name is no address */
+    struct reply r = call("POST", GENERATIONS, NULL, "{" SMALL ",\"user\":\"a third\"}");
+    assert_int_equal(r.status, 429);
+    assert_non_null(strstr(r.body, "3 pictures of your address wait or are being drawn"));
+    assert_true(strtol(reply_header(&r, "Retry-After"), NULL, 10) >= 1);
+    reply_free(&r);
+    client_from("127.0.0.7");
+    submit("{" LONG ",\"n\":3}", ids[2]); /* another address has its own share */
+    call_status("POST", "/v1/jobs", "{" SMALL "}", 429);
+    client_from(NULL);
+    assert_int_equal(metric("ounce_pictures_total{outcome=\"refused\"}"), 2 + 1 + 1);
+    cancel(ids[1]);
+    job_becomes(ids[1], "cancelled");
+    submit("{" SMALL "}", ids[3]); /* its place is free */
+    cancel(ids[0]);
+    cancel(ids[2]);
+    job_becomes(ids[3], "done");
+    call_status("POST", GENERATIONS, "{" SMALL ",\"n\":3}",
+                200); /* what has ended does not count */
+    server_stop(&other);
+    server_use(&server);
+}
+
 static void interrupt_is_ones_own(void **state)
 {
     char id[64];
@@ -416,6 +597,8 @@ int main(void)
         cmocka_unit_test(preview_file),
         cmocka_unit_test(queue_and_cancel),
         cmocka_unit_test(clients_leave),
+        cmocka_unit_test(leave_each_stage),
+        cmocka_unit_test(one_address_has_its_share),
         cmocka_unit_test(interrupt_is_ones_own),
         cmocka_unit_test(many_at_a_time),
         cmocka_unit_test(sigterm_under_load),

@@ -15,13 +15,16 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "dev/device.h"
+#include "num/float.h"
 #include "pipe/pipeline.h"
 #include "pipe/quantize.h"
 #include "scratch.h"
 #include "study/assignment_text.h"
 #include "study/label.h"
+#include "study/role_errors.h"
 #include "study/search.h"
 #include "study/sensitivity.h"
+#include "study/variant.h"
 
 #define MODEL OZ_TEST_DIR "/../models/emoji"
 
@@ -326,6 +329,114 @@ static enum oz_status compare(int32_t count, const char *json, int64_t stop, str
     return status;
 }
 
+/* The sums of one role, computed here: int8 with a scale for each row, of all "...net.2.weight". */
+static void sum_int8(const struct oz_component *c, enum oz_role role, double *error2,
+                     double *reference2)
+{
+    *error2 = *reference2 = 0;
+    for (int32_t i = 0; i < c->table.count; i++) {
+        const struct oz_layer *l = &c->table.rows[i];
+        const struct oz_tensor_view *t = oz_ckpt_find(c->ckpt, l->name, NULL);
+        if (l->role != role || l->kind != OZ_LAYER_LINEAR) {
+            continue;
+        }
+        assert_non_null(t);
+        assert_int_equal(t->dtype, OZ_DTYPE_BF16);
+        assert_true(t->elements <= 1 << 16); /* then a band is all of it */
+        for (int64_t r = 0; r < l->shape[0]; r++) {
+            float values[4096], amax = 0;
+            for (int64_t k = 0; k < l->shape[1]; k++) {
+                uint16_t bits;
+                memcpy(&bits, t->data + 2 * (r * l->shape[1] + k), sizeof bits);
+                values[k] = oz_bf16_to_f32(bits);
+                amax = fmaxf(amax, fabsf(values[k]));
+            }
+            float scale = amax / 127;
+            for (int64_t k = 0; k < l->shape[1] && amax > 0; k++) {
+                float code = fmaxf(-128, fminf(127, nearbyintf(values[k] / scale)));
+                double lost = (double)(code * scale) - (double)values[k];
+                *error2 += lost * lost;
+                *reference2 += (double)values[k] * (double)values[k];
+            }
+        }
+    }
+}
+
+static void errors_by_role(void **state)
+{
+    struct oz_pool *pools[2];
+    struct oz_device *dev;
+    struct oz_variant_run run = {0};
+    struct oz_role_errors e[2];
+    const struct oz_variant asked = {.label = "x", .model = MODEL, .quantization = "int8"};
+    double error2, reference2;
+    (void)state;
+    ok(oz_pool_create(&pools[0], 1, &err));
+    ok(oz_pool_create(&pools[1], 3, &err));
+    ok(oz_device_open(&dev, "cpu", 0, pools[0], &err));
+    const struct oz_variant_setting how = {.dev = dev};
+    ok(oz_variant_open(&run, &asked, &how, &err));
+    const struct oz_component *c = &run.pipeline->components[OZ_COMPONENT_TRANSFORMER];
+    for (int i = 0; i < 2; i++) {
+        ok(oz_role_errors_measure(&e[i], c, pools[i], &err));
+    }
+    assert_memory_equal(&e[0], &e[1], sizeof e[0]); /* of any number of threads */
+    assert_true(e[0].quantized > 0);
+    assert_int_equal(e[0].measured, e[0].quantized);
+    assert_int_equal(e[0].roles[OZ_ROLE_NORM].layers, 0);
+    sum_int8(c, OZ_ROLE_ATTN_OUT, &error2, &reference2);
+    const struct oz_role_error *out = &e[0].roles[OZ_ROLE_ATTN_OUT];
+    assert_true(out->layers > 0 && fabs(out->reference2 / reference2 - 1) < 1e-12);
+    if (fabs(out->error2 / error2 - 1) > 1e-3) { /* a tie may round to the other side */
+        fail_msg("attn_out: %.17g lost, not %.17g", out->error2, error2);
+    }
+    /* A document gives them back. */
+    struct oz_buf b;
+    struct oz_json *root;
+    oz_buf_init(&b, 1 << 20);
+    oz_role_errors_json(&e[0], &b);
+    ok(oz_json_parse(&root, oz_buf_text(&b), b.bytes, "errors", &err));
+    oz_role_errors_read(&e[1], root);
+    assert_memory_equal(&e[0], &e[1], sizeof e[0]);
+    oz_json_free(root);
+    oz_role_errors_read(&e[1], NULL);
+    assert_int_equal(e[1].measured, 0);
+    assert_true(isnan(oz_role_errors_relative(&e[1].roles[OZ_ROLE_ATTN_OUT])));
+    oz_buf_deinit(&b);
+    oz_variant_close(&run);
+    oz_device_close(&dev);
+    oz_pool_destroy(&pools[0]);
+    oz_pool_destroy(&pools[1]);
+}
+
+/* Coarser codecs lose more, in each role; all schemes are measured. */
+static void every_scheme_has_errors(void **state)
+{
+    struct text out = {0};
+    struct oz_json *root;
+    (void)state;
+    ok(compare(6, NULL, -1, &out));
+    ok(oz_json_parse(&root, out.data, strlen(out.data), "a", &err));
+    double worst[6] = {0};
+    for (size_t i = 0; i < 6; i++) {
+        const struct oz_json *e =
+            oz_json_get(oz_json_at(oz_json_get(root, "candidates"), i), "role_errors");
+        const struct oz_json *roles = oz_json_get(e, "roles");
+        assert_true(oz_json_integer(oz_json_get(e, "measured"), -1) ==
+                    oz_json_integer(oz_json_get(e, "quantized"), -2));
+        assert_true(oz_json_count(roles) >= 4);
+        for (size_t k = 0; k < oz_json_count(roles); k++) {
+            double lost = oz_json_number(oz_json_get(oz_json_at(roles, k), "relative_l2"), -1);
+            assert_true(lost > 0.001 && lost < 0.2);
+            worst[i] = fmax(worst[i], lost);
+        }
+    }
+    /* int8, mxfp8, nvfp4, fp8_per_channel, mxfp4 */
+    assert_true(worst[0] < worst[3] && worst[3] < worst[2] && worst[2] < worst[4]);
+    oz_json_free(root);
+    free(out.data);
+}
+
 /* Times and memory apart, two documents say the same of candidate i. */
 static void same_figures(const char *a_text, const char *b_text, size_t candidate)
 {
@@ -333,6 +444,13 @@ static void same_figures(const char *a_text, const char *b_text, size_t candidat
     ok(oz_json_parse(&a, a_text, strlen(a_text), "a", &err));
     ok(oz_json_parse(&b, b_text, strlen(b_text), "b", &err));
     assert_true(oz_json_bool(oz_json_get(b, "complete"), false));
+    struct oz_role_errors roles[2];
+    oz_role_errors_read(
+        &roles[0], oz_json_get(oz_json_at(oz_json_get(a, "candidates"), candidate), "role_errors"));
+    oz_role_errors_read(
+        &roles[1], oz_json_get(oz_json_at(oz_json_get(b, "candidates"), candidate), "role_errors"));
+    assert_true(roles[0].measured > 0);
+    assert_memory_equal(&roles[0], &roles[1], sizeof roles[0]);
     const struct oz_json *x = oz_json_at(oz_json_get(a, "candidates"), candidate);
     const struct oz_json *y = oz_json_at(oz_json_get(b, "candidates"), candidate);
     static const char *const sums[] = {"bytes",         "floats",  "first_prediction",
@@ -448,6 +566,8 @@ int main(void)
         cmocka_unit_test(budgets),
         cmocka_unit_test(labels),
         cmocka_unit_test(configs_mean_what_they_say),
+        cmocka_unit_test(errors_by_role),
+        cmocka_unit_test(every_scheme_has_errors),
         cmocka_unit_test(interrupted_runs_go_on),
         cmocka_unit_test(memory_does_not_grow),
         cmocka_unit_test(wrong_calls),

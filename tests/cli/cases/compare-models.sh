@@ -16,6 +16,8 @@ ok 'members of the original, for one candidate' sh -c 'for k in variant_configs 
 ok 'it is whole' grep -q '"complete": true' one.json
 ok 'pictures are kept' test -f kept/int8/image_0.png
 ok 'the report needs no other file' sh -c '! grep -Eq "(src|href)=\"[^d]" one.html'
+ok 'the report has the errors of layers by role' grep -q '<h2>Layer errors by role</h2>' one.html
+ok 'and a row of a role' grep -Eq '<th scope="row">attn_qkv</th><td>0[.][0-9]{3}</td>' one.html
 ok 'the report has its pictures' grep -q 'src="data:image/png;base64' one.html
 expect 'the sheet' 0 '*reference: one.png, 88 x 48*' '' compare one.png one.png
 "$program" generate $tiny --quiet -p x -o drawn.png >"$logs/out"

@@ -16,12 +16,23 @@ serve_number() {
 serve_number --port 'from 0 to 65535' -1 65536 http
 serve_number --max-num-seqs 'from 1 to 64' 0 65
 serve_number --max-queue 'from 1 to 10000' 0 10001
+serve_number --max-per-client 'from 0 to 10064' -1 10065
 serve_number --max-pixels 'from 256 to 268435456' 255 1e6
 serve_number --max-connections 'from 1 to 60000' 0 60001
 serve_number --request-timeout 'from 0 to 604800' -1 604801 nan
 serve_number --result-ttl 'from 0.1 to 604800' 0
 serve_number --read-timeout 'from 0.1 to 3600' 0 3601
 serve_number --shutdown-timeout 'from 0 to 3600' -1 3601
+
+# The library behind `ounce serve` is opened when it is asked for; one that is none stands in for its absence.
+mkdir lib
+for number in 10 11 12 13 14 15; do # whichever this build opens
+    echo none >lib/libmicrohttpd.so.$number
+done
+ok 'without libmicrohttpd it says so' sh -c '! LD_LIBRARY_PATH=lib "$1" serve --port 0 2>err &&
+    grep -q "needs libmicrohttpd, and libmicrohttpd.so.[0-9]* does not open: .*Install it" err' sh "$program"
+ok 'and the rest works' env LD_LIBRARY_PATH=lib "$program" --version
+rm -r lib err
 
 expect 'a public address without a key' 2 '' '*--host 0.0.0.0 can be reached from other machines*--api-key-file FILE*--allow-no-key*' \
     serve --host 0.0.0.0 --port 0
@@ -65,8 +76,8 @@ deploy 'a YAML bomb' '*mapping of at most*' 2
 printf 'quantization: int8\nstages:\n- stage_id: 0\n  max_num_seqs: 2\n  devices: cpu\n  default_sampling_params:\n    size: 32x32\n    num_inference_steps: 1\n' >deploy.yaml
 echo secret-of-the-file >keys
 "$program" serve --port 0 --host localhost --api-key secret-of-the-line --api-key-file keys --allow-no-key \
-    --served-model-name a --served-model-name b --max-num-seqs 3 --max-queue 5 --max-pixels 65536 \
-    --max-connections 10 --request-timeout 30 --result-ttl 5 --read-timeout 5 --shutdown-timeout 1 \
+    --served-model-name a --served-model-name b --max-num-seqs 3 --max-queue 5 --max-per-client 4 \
+    --max-pixels 65536 --max-connections 10 --request-timeout 30 --result-ttl 5 --read-timeout 5 --shutdown-timeout 1 \
     --public-url http://example.org/ --cors-origin https://example.org --deploy-config deploy.yaml \
     --default-sampling-params '{"seed": 5}' --log-prompts --omni --step-execution --trust-remote-code \
     --enforce-eager --force-cutlass-fp8 >"$logs/url" 2>"$logs/log" &
