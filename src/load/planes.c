@@ -179,8 +179,6 @@ static enum oz_status load_side_planes(const struct oz_load_args *a,
 enum oz_status oz_load_planes(const struct oz_load_args *a, const struct oz_load_item *item,
                               struct oz_error *err)
 {
-    item->param->weight = item->weight;
-    item->param->packed = item->packed;
     if (item->shape.rows == 0 || item->shape.cols == 0) {
         return OZ_OK;
     }

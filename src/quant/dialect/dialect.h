@@ -201,6 +201,14 @@ OZ_MUST_USE enum oz_status oz_stored_read(struct oz_stored *out, const struct oz
 /* Room in bytes that it takes in the arena. */
 size_t oz_stored_bytes(const struct oz_layer_table *table);
 
+/* Has a row that is quantized be expanded to bf16 while loading; one that is plain, or is expanded already,
+ * stays as it is. */
+void oz_stored_expand(struct oz_stored *stored, int32_t row);
+
+/* Is a file of that name, beside weights, a description of how they are quantized? It says nothing of
+ * others. */
+bool oz_stored_describes(const char *file);
+
 /* A sentence for `notes`; one too many, or one for which the arena has no room, is dropped. */
 void oz_stored_note(struct oz_stored *out, struct oz_arena *arena, const char *format, ...)
     OZ_PRINTF(3, 4);

@@ -334,15 +334,20 @@ enum oz_status oz_form_input_scale(const struct oz_dialect_reader *r, int32_t ro
 
 /* ---- what is expanded ---- */
 
-void oz_form_expand(const struct oz_dialect_reader *r, int32_t row)
+void oz_stored_expand(struct oz_stored *stored, int32_t row)
 {
-    struct oz_stored_weight *w = &r->out->weights[row];
-    struct oz_scheme *s = &r->out->schemes[row];
-    if (w->codec == NULL) {
+    struct oz_stored_weight *w = &stored->weights[row];
+    struct oz_scheme *s = &stored->schemes[row];
+    if (w->codec == NULL && oz_codec_plain(s->codec->planes[0].dtype) != s->codec) {
         w->codec = s->codec;
         *s = (struct oz_scheme){
             .name = "expanded to bf16", .codec = oz_codec_plain(OZ_DTYPE_BF16), .mode_count = 1};
     }
+}
+
+void oz_form_expand(const struct oz_dialect_reader *r, int32_t row)
+{
+    oz_stored_expand(r->out, row);
 }
 
 /* A plane of floats of any dtype, of so many elements in the whole. */
