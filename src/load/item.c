@@ -405,7 +405,8 @@ static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *i
     item->param->weight = item->weight;
     item->param->act_count = 0;
     bool multiplies = item->use == OZ_USE_LINEAR || item->use == OZ_USE_EXPERTS;
-    if (item->assigned != NULL && multiplies) { /* tables give rows and take none */
+    bool plain = oz_codec_is_plain(item->codec);          /* expanded: as if the file had it so */
+    if (item->assigned != NULL && multiplies && !plain) { /* tables give rows and take none */
         OZ_TRY(oz_param_set_acts(item->param, item->assigned, err));
     }
     OZ_TRY(ask_plan(a, item, err));

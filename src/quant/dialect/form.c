@@ -338,7 +338,7 @@ void oz_stored_expand(struct oz_stored *stored, int32_t row)
 {
     struct oz_stored_weight *w = &stored->weights[row];
     struct oz_scheme *s = &stored->schemes[row];
-    if (w->codec == NULL && oz_codec_plain(s->codec->planes[0].dtype) != s->codec) {
+    if (w->codec == NULL && !oz_codec_is_plain(s->codec)) {
         w->codec = s->codec;
         *s = (struct oz_scheme){
             .name = "expanded to bf16", .codec = oz_codec_plain(OZ_DTYPE_BF16), .mode_count = 1};
