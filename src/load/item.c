@@ -414,7 +414,11 @@ static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *i
     if (item->packed_bytes > 0) {
         OZ_TRY(push(a, item, item->packed_bytes, &item->packed, err));
         item->packed = a->model->measuring ? NULL : item->packed;
-        OZ_TRY(push_planes(a, item, OZ_PLANE_FIRST_SIDE, err));
+        /* time_embed reads planes, which plain files have in the map. */
+        item->keeps_planes = item->planes != NULL && plain && a->dev->host_memory &&
+                             item->parts[0].layer->role == OZ_ROLE_EMBEDDER;
+        OZ_TRY(
+            push_planes(a, item, item->keeps_planes ? OZ_PLANE_CODES : OZ_PLANE_FIRST_SIDE, err));
     } else if (item->way != OZ_WAY_MAPPED) {
         OZ_TRY(push_planes(a, item, OZ_PLANE_CODES, err));
     }

@@ -123,6 +123,10 @@ static enum oz_status expand_chunks(const struct oz_load_args *a, const struct o
         struct oz_load_cells cells = oz_load_cells(&item->weight, OZ_PLANE_CODES, r, rows);
         uintptr_t dst = (uintptr_t)view.planes[OZ_PLANE_CODES].data + (uintptr_t)cells.first;
         OZ_TRY(oz_load_expand_band(a, item, r, rows, memory, (uint16_t *)dst, err));
+        if (item->keeps_planes) {
+            memcpy((uint8_t *)item->weight.planes[OZ_PLANE_CODES].data + cells.first,
+                   (const void *)dst, (size_t)cells.bytes);
+        }
         if (staging != NULL) {
             OZ_TRY(put_chunk(a, item, &view, r, rows, err));
         }

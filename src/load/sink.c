@@ -96,6 +96,8 @@ static enum oz_status write_moved(const struct oz_sink *sink, const struct oz_si
     case OZ_MOVE_SIGNED:
     case OZ_MOVE_VALUES:
     case OZ_MOVE_WORD_COLUMNS:
+    case OZ_MOVE_PLANAR_COLUMNS:
+    case OZ_MOVE_PLANAR_ZEROS:
     case OZ_MOVE_COLUMNS:
     case OZ_MOVE_GPTQ_ZEROS:
     case OZ_MOVE_GPTQ_ZEROS_LESS_ONE:

@@ -33,10 +33,12 @@ enum oz_plane_move {
     OZ_MOVE_VALUES, /* the values of the codes, in a wider dtype: exact; only read */
     /* Of integers in groups, input features (or their groups) down, output features across; only read
      * (num/unpack.h). */
-    OZ_MOVE_WORD_COLUMNS, /* GPTQ's codes [K bits / 32, N] */
-    OZ_MOVE_COLUMNS,      /* scales [G, N] of F16, BF16 or F32 to f32 */
-    OZ_MOVE_GPTQ_ZEROS,   /* [G, N bits / 32] */
+    OZ_MOVE_WORD_COLUMNS,   /* GPTQ's codes [K bits / 32, N] */
+    OZ_MOVE_PLANAR_COLUMNS, /* the same of the format gptq_p */
+    OZ_MOVE_COLUMNS,        /* scales [G, N] of F16, BF16 or F32 to f32 */
+    OZ_MOVE_GPTQ_ZEROS,     /* [G, N bits / 32] */
     OZ_MOVE_GPTQ_ZEROS_LESS_ONE,
+    OZ_MOVE_PLANAR_ZEROS,
     OZ_MOVE_AWQ_CODES, /* [K, N / 8] */
     OZ_MOVE_AWQ_ZEROS, /* [G, N / 8] */
 };
@@ -276,8 +278,10 @@ bool oz_gguf_reads(const struct oz_ckpt *ckpt);
 
 /* What a config says of its layers. */
 struct oz_int_groups {
-    int64_t bits, group_cols; /* 2, 4, 8; -1: a whole row is one group */
+    int64_t bits, group_cols; /* 2 to 8; -1: a whole row is one group */
     bool awq;                 /* AWQ's packing, else GPTQ's */
+    bool gemv;                /* AWQ: in rows */
+    bool planar;              /* GPTQ: the format gptq_p */
     bool one_less;            /* GPTQ: zero points are stored less 1 */
     bool overrides;           /* single layers may have other bits and groups: the tensors say */
 };

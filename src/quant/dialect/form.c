@@ -260,7 +260,7 @@ enum oz_status oz_form_take_int4(const struct oz_dialect_reader *r, int32_t row,
     }
     w->group_cols = (int32_t)f->group;
     r->out->schemes[row] =
-        (struct oz_scheme){.name = "int4", .codec = oz_codec_find("int4_group"), .mode_count = 1};
+        (struct oz_scheme){.name = "int4", .codec = oz_codec_find("u4_group"), .mode_count = 1};
     r->out->count++;
     oz_form_expand(r, row);
     return OZ_OK;
