@@ -33,7 +33,7 @@ ok 'the same weights' cmp m/transformer/diffusion_pytorch_model.safetensors l/tr
 expect 'nowhere' 2 '' 'ounce: Where to? --output FOLDER is missing.' convert q
 expect 'nothing to convert' 2 '' 'ounce: * is plain and in the diffusers layout: there is nothing to convert. To quantize it: ounce quantize.' convert -o p
 expect 'another form' 2 '' 'ounce: --to must be one of bf16, codes, not *fp8*' convert q -o p --to fp8
-expect 'an option of quantize' 2 '' 'ounce: --quantization is an option of *quantize*, not of `ounce convert`.' convert q -o p -q fp8
+expect 'an option of quantize' 2 '' 'ounce: --quantization is an option of *, not of `ounce convert`.' convert q -o p -q fp8
 expect 'a header that is too long' 3 '' '*' convert q -o p --max-header-bytes 100
 expect 'onto itself' 2 '' '*q is the model that is read, or lies in it*' convert q -o q --overwrite
 ok 'nothing is left of what was refused' sh -c '! ls -d p* 2>/dev/null'
