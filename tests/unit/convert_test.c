@@ -207,6 +207,9 @@ static void every_scheme(void **state)
 
 /* ---- other toolchains' files, made of ours ---- */
 
+#define STEM "diffusion_pytorch_model"
+#define VISION "visual.blocks.0.attn.qkv."
+
 /* What becomes of a tensor of the source: another name, dtype and bytes; NULL: it is left out. */
 typedef const char *(*rename_fn)(const char *name);
 
@@ -216,8 +219,8 @@ static const char *same_name(const char *name)
 }
 
 /* A text for each module whose weight is I8; NULL: none. */
-static void rewrite(const char *from, const char *to, rename_fn rename, const char *hint,
-                    float scale2)
+static void rewrite(const char *from, const char *stem, const char *to, rename_fn rename,
+                    const char *hint, float scale2)
 {
     enum { MOST = 600 };
     static char names[MOST][256];
@@ -234,6 +237,11 @@ static void rewrite(const char *from, const char *to, rename_fn rename, const ch
         specs[count] =
             (struct oz_ckpt_spec){.name = names[count], .dtype = t->dtype, .rank = t->rank};
         memcpy(specs[count].shape, t->shape, sizeof t->shape);
+        if (strstr(names[count], VISION "weight") != NULL) { /* as a toolchain leaves it */
+            specs[count].dtype = OZ_DTYPE_I8;
+            specs[count].rank = 1;
+            specs[count].shape[0] = t->bytes;
+        }
         views[count++] = t;
         if (hint != NULL && t->dtype == OZ_DTYPE_I8) {
             (void)snprintf(names[count], sizeof names[0], "%.*scomfy_quant",
@@ -245,8 +253,7 @@ static void rewrite(const char *from, const char *to, rename_fn rename, const ch
             views[count++] = NULL;
         }
     }
-    const struct oz_ckpt_writer_options o = {.folder = scratch_path("%s", to),
-                                             .stem = "diffusion_pytorch_model"};
+    const struct oz_ckpt_writer_options o = {.folder = scratch_path("%s", to), .stem = stem};
     scratch_remove(to);
     scratch_folder(to);
     ok(oz_ckpt_writer_create(&w, &o, specs, count, &err));
@@ -289,7 +296,7 @@ static void rotated(void **state)
     uint8_t before[32 * 32 * 3];
     uint8_t after[32 * 32 * 3];
     quantized("q", "{\"transformer\":\"int8\"}");
-    rewrite("q/transformer", "r", same_name, hint, 0);
+    rewrite("q/transformer", STEM, "r", same_name, hint, 0);
     const char *file = scratch_path("r/diffusion_pytorch_model.safetensors");
     ok(convert(bundled(), file, "bf16", "plain"));
     assert_non_null(strstr(scratch_log,
@@ -355,7 +362,7 @@ static void factors(void **state)
         odd = nextafterf(odd, 1);
     }
     quantized("q", "{\"transformer\":\"nvfp4\"}");
-    rewrite("q/transformer", "m", modelopt_name, NULL, 0x1p-9F);
+    rewrite("q/transformer", STEM, "m", modelopt_name, NULL, 0x1p-9F);
     scratch_text("m/hf_quant_config.json", description);
     ok(convert(bundled(), scratch_path("m"), "codes", "codes"));
     struct oz_pipeline *m = loaded(bundled(), scratch_path("m"));
@@ -376,7 +383,7 @@ static void factors(void **state)
     oz_pipeline_close(&m);
     oz_pipeline_close(&c);
     scratch_remove("codes");
-    rewrite("q/transformer", "m", modelopt_name, NULL, odd);
+    rewrite("q/transformer", STEM, "m", modelopt_name, NULL, odd);
     scratch_text("m/hf_quant_config.json", description);
     is_refused(convert(bundled(), scratch_path("m"), "codes", "codes"), OZ_ERR_UNSUPPORTED,
                "is the reciprocal of no f32 number");
@@ -472,6 +479,35 @@ static void replaced(void **state)
     scratch_remove("original");
 }
 
+/* A vision tower, which nothing of ounce reads, quantized: it cannot be expanded, and codes without
+ * their scales would be worse than nothing. */
+static void left_out(void **state)
+{
+    struct oz_ckpt *c;
+    quantized("q", "{\"text_encoder\":\"int8\",\"transformer\":null}");
+    rewrite("q/text_encoder", "model", "v", same_name, NULL, 0);
+    scratch_remove("q/text_encoder/model.safetensors");
+    assert_int_equal(rename(scratch_path("v/model.safetensors"),
+                            scratch_path("q/text_encoder/model.safetensors")),
+                     0);
+    ok(convert(scratch_path("q"), NULL, NULL, "plain"));
+    assert_non_null(strstr(scratch_log, "warn write: text_encoder: "));
+    assert_non_null(strstr(scratch_log, VISION "weight is quantized in the file and nothing of "));
+    ok(oz_ckpt_open(&c, scratch_path("plain/text_encoder"), NULL, &err));
+    int32_t found = 0;
+    for (int64_t i = 0; i < oz_ckpt_count(c); i++) {
+        const struct oz_tensor_view *t = oz_ckpt_tensor(c, i);
+        assert_true(t->dtype == OZ_DTYPE_BF16 || t->dtype == OZ_DTYPE_F32);
+        assert_null(strstr(t->name, VISION "weight"));
+        found += strstr(t->name, VISION "bias") != NULL;
+    }
+    assert_int_equal(found, 1); /* plain: it is copied */
+    oz_ckpt_close(&c);
+    scratch_remove("plain");
+    scratch_remove("v");
+    scratch_remove("q");
+}
+
 static int cancel(void *ctx, const struct oz_progress *progress)
 {
     int *left = ctx;
@@ -520,9 +556,10 @@ static void interrupted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_scheme), cmocka_unit_test(rotated),      cmocka_unit_test(factors),
-        cmocka_unit_test(configs),      cmocka_unit_test(first_member), cmocka_unit_test(refused),
-        cmocka_unit_test(replaced),     cmocka_unit_test(interrupted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_scheme), cmocka_unit_test(rotated),
+                                       cmocka_unit_test(factors),      cmocka_unit_test(configs),
+                                       cmocka_unit_test(first_member), cmocka_unit_test(refused),
+                                       cmocka_unit_test(replaced),     cmocka_unit_test(left_out),
+                                       cmocka_unit_test(interrupted)};
     return cmocka_run_group_tests(tests, start, stop);
 }

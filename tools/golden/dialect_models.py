@@ -2,7 +2,7 @@
 dialect_models.py --model models/emoji --out DIR [--only NAME]: the bundled model's transformer quantized by ModelOpt,
 compressed-tensors, TorchAO, bitsandbytes and in ComfyUI's formats, and beside it what the maker dequantizes.
 
-No fixture: too large. bench/dialects.sh compares the pictures, docs/formats/detection.md has the result. For each case
+No fixture: too large. bench/dialects.sh compares the pictures, docs/quality.md has the result. For each case
 DIR/NAME/quantized and DIR/NAME/dequantized are models whose other files are links to the bundled one's: the 72 linear
 layers of attention and MLPs in the maker's form, and as the maker's own dequantization gives them, rounded to bf16. The
 functions are those of dialects.py and dialect_layouts.py, which make the fixtures: ComfyUI's files are written there from
