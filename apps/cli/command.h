@@ -22,6 +22,7 @@ const struct command *cli_command_of(unsigned bit);
 enum oz_status cli_bench(const struct settings *s);
 enum oz_status cli_compare(const struct settings *s);
 enum oz_status cli_compare_models(const struct settings *s); /* `compare` with candidates */
+enum oz_status cli_convert(const struct settings *s);
 enum oz_status cli_generate(const struct settings *s);
 enum oz_status cli_inspect(const struct settings *s);
 enum oz_status cli_kernels(const struct settings *s);

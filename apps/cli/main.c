@@ -111,6 +111,24 @@ static const struct command commands[] = {
      "Examples:\n"
      "  ounce quantize -q fp8_per_channel -o emoji-fp8\n"
      "  ounce quantize Qwen/Qwen-Image -q mxfp4 --ignored-layers img_mlp -o qwen-image-mxfp4\n"},
+    {"convert", COMMAND_CONVERT, cli_convert, "convert [MODEL] --output FOLDER [options]",
+     "write a model that others have quantized as plain safetensors",
+     "MODEL as for generate: quantized by any toolchain that ounce reads, with GGUF files in it, "
+     "or "
+     "with\n"
+     "weights of other names; or a base model whose transformer --transformer replaces. Layers "
+     "become\n"
+     "BF16; tensors that are plain keep their bytes; configs tell of no quantization any more. "
+     "With\n"
+     "--to codes nothing is expanded: codes and scales carry over bit for bit to what `ounce "
+     "quantize`\n"
+     "writes, or are refused.\n"
+     "The folder appears when it is whole, and what is stopped goes on, as with quantize.\n"
+     "\n"
+     "Examples:\n"
+     "  ounce convert ./qwen-image-modelopt-fp8 -o qwen-image-bf16\n"
+     "  ounce convert Qwen/Qwen-Image --transformer qwen-image-Q4_K_M.gguf -o "
+     "qwen-image-q4km-bf16\n"},
     {"compare", COMMAND_COMPARE, cli_compare,
      "compare [MODEL] --candidate-quantization REQUEST... --prompt TEXT [options], or ounce "
      "compare "

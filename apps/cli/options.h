@@ -20,6 +20,7 @@ enum {
     COMMAND_QUANTIZE = 128,
     COMMAND_COMPARE = 256,
     COMMAND_SERVE = 512,
+    COMMAND_CONVERT = 1024,
 };
 
 struct text_list {

@@ -1,4 +1,5 @@
-/* quantize.c: `ounce quantize`: the library writes a model whose weights are quantized. */
+/* quantize.c: `ounce quantize` and `ounce convert`: the library writes a model whose weights are quantized,
+ * or are not any more. */
 #define OZ_UNSTABLE
 #include <ounce/ounce.h>
 #include <string.h>
@@ -50,6 +51,11 @@ static void fill(struct oz_quantize_options *options, const struct settings *s,
     options->log_ctx = (void *)(uintptr_t)s;
 }
 
+static bool has_output(const struct settings *s)
+{
+    return s->output != NULL && *s->output != '\0';
+}
+
 enum oz_status cli_quantize(const struct settings *s)
 {
     struct oz_engine_options words;
@@ -58,7 +64,7 @@ enum oz_status cli_quantize(const struct settings *s)
     struct progress progress;
     struct text_list ignored = {0};
     double began_s = words_seconds();
-    if (s->output == NULL || *s->output == '\0') {
+    if (!has_output(s)) {
         return cli_fail(OZ_ERR_ARG, "Where to? --output FOLDER is missing.");
     }
     cli_interrupt_catch();
@@ -70,5 +76,34 @@ enum oz_status cli_quantize(const struct settings *s)
     enum oz_status status = oz_model_quantize(s->output, &options, &err);
     cli_progress_end(&progress);
     cli_model_options_free(&ignored);
+    return status == OZ_OK ? cli_output_written(s->output, s->quiet, began_s) : cli_fail_with(&err);
+}
+
+enum oz_status cli_convert(const struct settings *s)
+{
+    struct oz_convert_options options;
+    struct oz_error err;
+    struct progress progress;
+    double began_s = words_seconds();
+    if (!has_output(s)) {
+        return cli_fail(OZ_ERR_ARG, "Where to? --output FOLDER is missing.");
+    }
+    cli_interrupt_catch();
+    cli_progress_init(&progress, s->quiet);
+    oz_convert_options_default(&options);
+    options.model = s->model;
+    options.transformer = s->transformer;
+    options.to = s->to;
+    options.threads = s->threads;
+    options.max_header_bytes = s->max_header_bytes;
+    options.max_shard_bytes =
+        s->max_shard_bytes > INT64_MAX ? INT64_MAX : (int64_t)s->max_shard_bytes;
+    options.overwrite = s->overwrite;
+    options.log = say;
+    options.log_ctx = (void *)(uintptr_t)s;
+    options.progress = cli_progress;
+    options.progress_ctx = &progress;
+    enum oz_status status = oz_model_convert(s->output, &options, &err);
+    cli_progress_end(&progress);
     return status == OZ_OK ? cli_output_written(s->output, s->quiet, began_s) : cli_fail_with(&err);
 }

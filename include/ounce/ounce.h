@@ -471,6 +471,38 @@ OZ_API OZ_MUST_USE enum oz_status oz_model_quantize(const char *folder,
                                                     const struct oz_quantize_options *options,
                                                     struct oz_error *err);
 
+struct oz_convert_options {
+    size_t struct_size;
+    const char *model;       /* as in oz_engine_options */
+    const char *transformer; /* likewise; it becomes the model's own */
+    /* NULL or "bf16": what is quantized is expanded. "codes": it keeps codes and scales, bit for bit, as
+     * oz_model_quantize writes them. */
+    const char *to;
+
+    int32_t threads; /* these as in oz_quantize_options */
+    int64_t max_header_bytes;
+    int64_t max_shard_bytes;
+    int32_t overwrite;
+    oz_log_fn log; /* topic "write" tells what becomes of each component */
+    void *log_ctx;
+    oz_progress_fn progress;
+    void *progress_ctx;
+};
+OZ_API void oz_convert_options_init(struct oz_convert_options *options, size_t struct_size);
+#define oz_convert_options_default(options) oz_convert_options_init((options), sizeof *(options))
+
+/*
+ * Writes a model that any toolchain has quantized, or whose weights are GGUF or have other names, into a
+ * folder in the diffusers layout: safetensors, and configs that tell of no quantization ("codes": of
+ * ours). The values are those that ounce computes with, rounded to BF16; plain tensors keep their bytes.
+ * Memory, the folder's growth, what is interrupted and errors are those of oz_model_quantize.
+ * OZ_ERR_ARG: there is nothing to convert; OZ_ERR_UNSUPPORTED: what is not read, or with "codes" not
+ * written, by layer.
+ */
+OZ_API OZ_MUST_USE enum oz_status oz_model_convert(const char *folder,
+                                                   const struct oz_convert_options *options,
+                                                   struct oz_error *err);
+
 /* Pictures that have been compared with those of a reference. */
 struct oz_comparison;
 

@@ -22,9 +22,12 @@ struct piece {
 
 static struct piece piece_of(const struct oz_load_columns *c)
 {
-    int64_t fields =
-        c->move == OZ_MOVE_WORD_COLUMNS || c->move == OZ_MOVE_COLUMNS ? 1 : 32 / c->bits;
-    int64_t size = c->move == OZ_MOVE_COLUMNS ? oz_dtype_bits(c->t->dtype) / 8 : 4;
+    bool words = c->move == OZ_MOVE_WORD_COLUMNS || c->move == OZ_MOVE_PLANAR_COLUMNS;
+    bool odd = 32 % c->bits != 0; /* only 32 fields fill words */
+    int64_t fields = words || c->move == OZ_MOVE_COLUMNS ? 1 : odd ? 32 : 32 / c->bits;
+    int64_t size = c->move == OZ_MOVE_COLUMNS ? oz_dtype_bits(c->t->dtype) / 8
+                   : fields == 32             ? 4 * (int64_t)c->bits
+                                              : 4;
     int64_t begin = c->row0 / fields;
     int64_t end = (c->row0 + c->rows + fields - 1) / fields;
     return (struct piece){begin * size, (end - begin) * size, c->row0 - begin * fields};
@@ -52,16 +55,22 @@ static int64_t put_line(const struct oz_load_columns *c, const uint8_t *line, in
     case OZ_MOVE_WORD_COLUMNS:
         oz_unpack_word_column(line, c->rows, c->dst + 4 * i, c->stride);
         return 0;
+    case OZ_MOVE_PLANAR_COLUMNS:
+        oz_unpack_planar_column(line, c->rows, i, c->bits, c->dst, c->stride);
+        return 0;
     case OZ_MOVE_AWQ_CODES:
         oz_unpack_awq_codes(line, first, c->rows, i, c->dst, c->stride);
         return 0;
     case OZ_MOVE_AWQ_ZEROS:
-        oz_unpack_awq_zeros(line, first, c->rows, c->dst + i, c->stride);
+        oz_unpack_awq_zeros(line, first, c->rows, i, c->dst, c->stride);
         return 0;
     case OZ_MOVE_GPTQ_ZEROS:
     case OZ_MOVE_GPTQ_ZEROS_LESS_ONE:
+    case OZ_MOVE_PLANAR_ZEROS:
         return oz_unpack_gptq_zeros(line, first, c->rows, c->bits,
-                                    c->move == OZ_MOVE_GPTQ_ZEROS_LESS_ONE, c->dst + i, c->stride);
+                                    c->move == OZ_MOVE_PLANAR_ZEROS ? OZ_FIELDS_PLANAR
+                                                                    : OZ_FIELDS_DENSE,
+                                    c->move == OZ_MOVE_GPTQ_ZEROS_LESS_ONE, i, c->dst, c->stride);
     default: return put_values(c, line, i) ? 0 : -1;
     }
 }

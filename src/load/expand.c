@@ -17,14 +17,13 @@ struct oz_weight oz_load_expand_weight(const struct oz_load_item *item)
     struct oz_weight w =
         oz_weight_shape(item->planes->codec, 1, item->shape.rows, item->shape.cols);
     w.group_cols = item->planes->group_cols > 0 ? item->planes->group_cols : w.group_cols;
-    static const enum oz_plane optional[] = {OZ_PLANE_ZEROS, OZ_PLANE_MINS};
-    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
-        const struct oz_plane_spec *spec = oz_codec_plane(w.codec, optional[i]);
-        const enum oz_plane_move move = item->planes->planes[optional[i]].move;
-        if (spec != NULL &&
-            (item->planes->planes[optional[i]].tensor != NULL || move == OZ_MOVE_REPEAT)) {
-            w.planes[optional[i]].present = true;
-            w.planes[optional[i]].dtype = spec->dtype;
+    for (int32_t i = 0; i < w.codec->plane_count; i++) {
+        const struct oz_plane_spec *spec = &w.codec->planes[i];
+        const enum oz_plane_move move = item->planes->planes[spec->plane].move;
+        if (spec->optional &&
+            (item->planes->planes[spec->plane].tensor != NULL || move == OZ_MOVE_REPEAT)) {
+            w.planes[spec->plane].present = true;
+            w.planes[spec->plane].dtype = spec->dtype;
         }
     }
     return w;

@@ -421,7 +421,8 @@ static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *i
     item->param->weight = item->weight;
     item->param->act_count = 0;
     bool multiplies = item->use == OZ_USE_LINEAR || item->use == OZ_USE_EXPERTS;
-    if (item->assigned != NULL && multiplies) { /* tables give rows and take none */
+    bool plain = oz_codec_is_plain(item->codec);          /* expanded: as if the file had it so */
+    if (item->assigned != NULL && multiplies && !plain) { /* tables give rows and take none */
         OZ_TRY(oz_param_set_acts(item->param, item->assigned, err));
     }
     OZ_TRY(ask_plan(a, item, err));
@@ -429,7 +430,11 @@ static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *i
     if (item->packed_bytes > 0) {
         OZ_TRY(push(a, item, item->packed_bytes, &item->packed, err));
         item->packed = a->model->measuring ? NULL : item->packed;
-        OZ_TRY(push_planes(a, item, OZ_PLANE_FIRST_SIDE, err));
+        /* time_embed reads planes, which plain files have in the map. */
+        item->keeps_planes = item->planes != NULL && plain && a->dev->host_memory &&
+                             item->parts[0].layer->role == OZ_ROLE_EMBEDDER;
+        OZ_TRY(
+            push_planes(a, item, item->keeps_planes ? OZ_PLANE_CODES : OZ_PLANE_FIRST_SIDE, err));
     } else if (item->way != OZ_WAY_MAPPED) {
         OZ_TRY(push_planes(a, item, OZ_PLANE_CODES, err));
     }

@@ -56,6 +56,7 @@ struct oz_load_item {
         *kernels[OZ_SCHEME_MODES]; /* that read it in each activation mode; NULL: no such mode */
     int32_t pack_rows;             /* bands to be packed begin at multiples of it */
     void *packed;                  /* in the model arena; NULL: operators read planes */
+    bool keeps_planes;             /* besides what is packed */
     int64_t packed_bytes, plane_bytes;
     struct oz_weight weight; /* planes in the model arena where plane_bytes > 0 */
 };

@@ -35,6 +35,19 @@ static enum oz_status report(void *ctx, int64_t bytes, struct oz_error *err)
     return OZ_OK;
 }
 
+/* Planes that come from the file: all have their place before the first one is moved there, for a device
+ * may find out by the place whose they are (load/sink.h). */
+static void bind_planes(const struct oz_load_items *items)
+{
+    for (int32_t i = 0; i < items->count; i++) {
+        const struct oz_load_item *item = &items->items[i];
+        if (item->way == OZ_WAY_PLANES) {
+            item->param->weight = item->weight;
+            item->param->packed = item->packed;
+        }
+    }
+}
+
 /* Everything that is not streamed. */
 static enum oz_status load_whole_items(const struct oz_load_args *a,
                                        const struct oz_load_items *items, struct progress *p,
@@ -78,6 +91,7 @@ static enum oz_status load_items(const struct oz_load_args *a, struct oz_load_it
     struct progress p = {.args = a};
     enum oz_status status = check_files(a, err);
     if (status == OZ_OK) {
+        bind_planes(items);
         status = load_whole_items(a, items, &p, err);
     }
     if (status == OZ_OK) {

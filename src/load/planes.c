@@ -128,6 +128,10 @@ static enum oz_status expand_chunks(const struct oz_load_args *a, const struct o
         struct oz_load_cells cells = oz_load_cells(&item->weight, OZ_PLANE_CODES, r, rows);
         uintptr_t dst = (uintptr_t)view.planes[OZ_PLANE_CODES].data + (uintptr_t)cells.first;
         OZ_TRY(oz_load_expand_band(a, item, r, rows, memory, (uint16_t *)dst, err));
+        if (item->keeps_planes) {
+            memcpy((uint8_t *)item->weight.planes[OZ_PLANE_CODES].data + cells.first,
+                   (const void *)dst, (size_t)cells.bytes);
+        }
         if (staging != NULL) {
             OZ_TRY(put_chunk(a, item, &view, r, rows, err));
         }
@@ -184,8 +188,6 @@ static enum oz_status load_side_planes(const struct oz_load_args *a,
 enum oz_status oz_load_planes(const struct oz_load_args *a, const struct oz_load_item *item,
                               struct oz_error *err)
 {
-    item->param->weight = item->weight;
-    item->param->packed = item->packed;
     if (item->shape.rows == 0 || item->shape.cols == 0) {
         return OZ_OK;
     }

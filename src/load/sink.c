@@ -32,13 +32,22 @@ static const struct oz_sink_weight *find_weight(const struct oz_sink *sink, uint
     return &sink->weights[low];
 }
 
-static enum oz_status write_reciprocal(const struct oz_sink *sink, int32_t index, int64_t offset,
-                                       const void *host, size_t bytes, struct oz_error *err)
+static enum oz_status write_reciprocal(const struct oz_sink *sink, const struct oz_sink_weight *w,
+                                       int32_t index, int64_t offset, const void *host,
+                                       size_t bytes, struct oz_error *err)
 {
     for (size_t i = 0; i < bytes; i += 4) {
         float x;
         memcpy(&x, (const uint8_t *)host + i, sizeof x);
-        x = oz_nvfp4_global_of(x);
+        float factor = oz_nvfp4_global_of(x);
+        if (!(1.0F / factor == x)) {
+            return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                           "%s: its second scale %.9g is the reciprocal of no f32 number, as the "
+                           "format stores it: the codes do not carry over exactly. Convert the "
+                           "model to bf16 (--to bf16).",
+                           w->param->name, (double)x);
+        }
+        x = factor;
         OZ_TRY(oz_ckpt_writer_put_at(sink->writer, index, offset + (int64_t)i, &x, sizeof x, err));
     }
     return OZ_OK;
@@ -77,7 +86,7 @@ static enum oz_status write_moved(const struct oz_sink *sink, const struct oz_si
 {
     int32_t index = w->index[plane];
     switch (w->moves[plane]) {
-    case OZ_MOVE_RECIPROCAL: return write_reciprocal(sink, index, offset, host, bytes, err);
+    case OZ_MOVE_RECIPROCAL: return write_reciprocal(sink, w, index, offset, host, bytes, err);
     case OZ_MOVE_NIBBLES: return write_nibbles(sink, index, offset, host, bytes, err);
     case OZ_MOVE_NUMBER: return write_number(sink, w, index, host, err);
     case OZ_MOVE_BYTES: break;
@@ -87,6 +96,8 @@ static enum oz_status write_moved(const struct oz_sink *sink, const struct oz_si
     case OZ_MOVE_SIGNED:
     case OZ_MOVE_VALUES:
     case OZ_MOVE_WORD_COLUMNS:
+    case OZ_MOVE_PLANAR_COLUMNS:
+    case OZ_MOVE_PLANAR_ZEROS:
     case OZ_MOVE_COLUMNS:
     case OZ_MOVE_GPTQ_ZEROS:
     case OZ_MOVE_GPTQ_ZEROS_LESS_ONE:

@@ -181,6 +181,7 @@ const struct oz_codec *oz_codec_find(const char *name);
 
 /* The codec of unscaled elements of a floating dtype (f32, f16, bf16, f64), or NULL. */
 const struct oz_codec *oz_codec_plain(enum oz_dtype dtype);
+bool oz_codec_is_plain(const struct oz_codec *codec); /* NULL is none */
 
 /* The spec of a plane: the codec's own, or the side plane's common one; NULL when there is none. */
 const struct oz_plane_spec *oz_codec_plane(const struct oz_codec *codec, enum oz_plane plane);

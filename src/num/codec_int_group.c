@@ -1,17 +1,25 @@
 /*
- * Integers in groups with zero points: what GPTQ, AWQ and AutoRound store. Value = scale x (code - zero);
- * code and zero are unsigned, the product of a half and a small integer is exact. One scale and zero for
- * each group_cols of a row, or, where PERM is there (GPTQ's g_idx), for the columns that it gives to a
- * group. Read only.
+ * Integers of 2 to 8 bits in groups, as GPTQ, AWQ, AutoRound, compressed-tensors, ModelOpt, TorchAO and
+ * nunchaku store them. Value = (code - zero) x scale; code and zero are unsigned, the product of a half and
+ * a small integer is exact. Codes lie one behind the other, the first in the lowest bits. Without zero
+ * points all are the middle, 2^(bits - 1) (two's complement is that with the top bit turned); MINS, where
+ * it is there, is added. One scale for each group_cols of a row, or, where PERM is there (GPTQ's g_idx),
+ * for the columns that it gives to a group. Read only.
  */
 #include "num/codec_list.h"
 #include "num/group.h"
 #include "num/plane.h"
 
-static int32_t code_at(const uint8_t *row, int64_t i, int bits)
+/* The i-th of fields of so many bits, at most 8. */
+static int32_t field_at(const uint8_t *row, int64_t i, int bits)
 {
     int64_t at = i * bits;
-    return row[at / 8] >> at % 8 & ((1 << bits) - 1);
+    int shift = (int)(at % 8);
+    int32_t x = row[at / 8] >> shift;
+    if (shift + bits > 8) {
+        x |= row[at / 8 + 1] << (8 - shift);
+    }
+    return x & ((1 << bits) - 1);
 }
 
 static int64_t group_at(const struct oz_weight *w, int64_t slice, int64_t col)
@@ -29,18 +37,25 @@ static void decode_bits(const struct oz_weight *w, int64_t slice, int64_t row, i
 {
     const uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
     const uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, row);
-    const uint8_t *zeros = oz_plane_row(w, OZ_PLANE_ZEROS, slice, row);
-    enum oz_dtype dtype = w->planes[OZ_PLANE_SCALES].dtype;
+    bool has_zeros = w->planes[OZ_PLANE_ZEROS].present;
+    bool has_mins = w->planes[OZ_PLANE_MINS].present;
+    const uint8_t *zeros = has_zeros ? oz_plane_row(w, OZ_PLANE_ZEROS, slice, row) : NULL;
+    const uint8_t *mins = has_mins ? oz_plane_row(w, OZ_PLANE_MINS, slice, row) : NULL;
     int64_t last = -1;
+    int32_t zero = 1 << (bits - 1);
     float scale = 0;
+    float least = 0;
     assert(row >= 0 && row < w->rows && col >= 0 && count <= w->cols - col);
     for (int64_t i = 0; i < count; i++) {
         int64_t g = group_at(w, slice, col + i);
         if (g != last) {
-            scale = oz_plane_get(dtype, scales, g);
+            scale = oz_plane_get(w->planes[OZ_PLANE_SCALES].dtype, scales, g);
+            zero = has_zeros ? field_at(zeros, g, bits) : zero;
+            least = has_mins ? oz_plane_get(w->planes[OZ_PLANE_MINS].dtype, mins, g) : 0;
             last = g;
         }
-        dst[i] = scale * (float)(code_at(codes, col + i, bits) - zeros[g]);
+        float x = scale * (float)(field_at(codes, col + i, bits) - zero);
+        dst[i] = has_mins ? x + least : x;
     }
 }
 
@@ -65,7 +80,14 @@ static void decode_bits(const struct oz_weight *w, int64_t slice, int64_t row, i
          .dtype = OZ_DTYPE_U8,                                                                     \
          .cell_rows = 1,                                                                           \
          .cell_cols = OZ_CELL_GROUP,                                                               \
-         .cell_bits = 8},                                                                          \
+         .cell_bits = (bits_),                                                                     \
+         .optional = true},                                                                        \
+        {.plane = OZ_PLANE_MINS,                                                                   \
+         .dtype = OZ_DTYPE_F32,                                                                    \
+         .cell_rows = 1,                                                                           \
+         .cell_cols = OZ_CELL_GROUP,                                                               \
+         .cell_bits = 32,                                                                          \
+         .optional = true},                                                                        \
         {.plane = OZ_PLANE_PERM,                                                                   \
          .dtype = OZ_DTYPE_I32,                                                                    \
          .cell_rows = OZ_CELL_ALL,                                                                 \
@@ -75,12 +97,16 @@ static void decode_bits(const struct oz_weight *w, int64_t slice, int64_t row, i
     };                                                                                             \
     const struct oz_codec oz_codec_##name_ = {.name = #name_,                                      \
                                               .scope_rows = 1,                                     \
-                                              .col_multiple = 8,                                   \
+                                              .col_multiple = 1,                                   \
                                               .group_cols = 128,                                   \
-                                              .plane_count = 4,                                    \
+                                              .plane_count = 5,                                    \
                                               .planes = planes_##name_,                            \
                                               .decode = decode_##name_};
 
 CODEC(u2_group, 2)
+CODEC(u3_group, 3)
 CODEC(u4_group, 4)
+CODEC(u5_group, 5)
+CODEC(u6_group, 6)
+CODEC(u7_group, 7)
 CODEC(u8_group, 8)

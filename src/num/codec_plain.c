@@ -17,6 +17,12 @@ const struct oz_codec *oz_codec_plain(enum oz_dtype dtype)
     }
 }
 
+bool oz_codec_is_plain(const struct oz_codec *codec)
+{
+    return codec == &oz_codec_f32 || codec == &oz_codec_f16 || codec == &oz_codec_bf16 ||
+           codec == &oz_codec_f64;
+}
+
 /* Address of element (slice, row, col) of the codes, `size` bytes each; any alignment. */
 static uint8_t *element(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
                         int64_t size)

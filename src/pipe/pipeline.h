@@ -47,6 +47,7 @@ struct oz_component {
     struct oz_lora *lora; /* merged while loading; NULL: none */
     struct oz_arena assign_memory;
     struct oz_assignment assignment; /* zero until oz_pipeline_assign */
+    bool converted;                  /* written anew, whatever its form (pipe/convert.h) */
     struct oz_load_stats loaded;
     /* What the load is going to make of every tensor, and what it reads; from oz_pipeline_plan. */
     struct oz_load_report report;

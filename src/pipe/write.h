@@ -1,6 +1,6 @@
 /*
- * pipe/write.h: writes an assigned pipeline as a model whose weights are quantized already: what would
- * be encoded while loading is encoded into files (compressed-tensors or bitsandbytes, quant/dialect), everything else
+ * pipe/write.h: writes an assigned pipeline as a model whose weights are quantized already, or a converted
+ * one (pipe/convert.h) as a plain one: what would be encoded while loading is encoded into files (compressed-tensors or bitsandbytes, quant/dialect), everything else
  * of the model's folder is copied byte for byte. Bounded: the loader's ring and one copying buffer.
  *
  * Adapters are merged, and a transformer that was taken from elsewhere becomes the model's own.
@@ -60,12 +60,17 @@ OZ_MUST_USE enum oz_status oz_write_count(void *ctx, int64_t bytes, struct oz_er
 /* Does the assignment quantize anything in it? */
 bool oz_write_is_quantized(const struct oz_component *c);
 
-/* Are its weights made anew: quantized, merged, or taken from elsewhere? Else its files are copied. */
+/* Are its weights made anew: quantized, merged, converted or taken from elsewhere? Else its files are
+ * copied. */
 bool oz_write_is_made(const struct oz_component *c);
 
 /* OZ_ERR_UNSUPPORTED unless a format holds all that is assigned. */
 OZ_MUST_USE enum oz_status oz_write_check_component(const struct oz_component *c,
                                                     struct oz_error *err);
+
+/* Tells the log, topic "write", what becomes of a component that is converted. OZ_ERR_NOMEM. */
+OZ_MUST_USE enum oz_status oz_write_tell_component(const struct oz_component *c,
+                                                   struct oz_error *err);
 
 /* Goes on with *hash over all that decides the component's bytes, but its source's. */
 OZ_MUST_USE enum oz_status oz_write_hash_component(uint64_t *hash, const struct oz_component *c,

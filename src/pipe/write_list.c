@@ -13,6 +13,33 @@ bool oz_write_is_encoded(const struct oz_component *c, int32_t row)
     return choice->scheme.codec != NULL && choice->source != OZ_SOURCE_CHECKPOINT;
 }
 
+bool oz_write_is_expanded(const struct oz_component *c, int32_t row)
+{
+    return c->converted && c->assignment.choices[row].scheme.codec == NULL &&
+           oz_match_stored(c->match, row) != NULL;
+}
+
+static bool is_plain(const struct oz_tensor_view *t)
+{
+    return t->codec == NULL && oz_codec_plain(t->dtype) != NULL;
+}
+
+bool oz_write_is_dropped(const struct oz_component *c, int64_t tensor)
+{
+    const struct oz_tensor_view *t = oz_ckpt_tensor(c->ckpt, tensor);
+    if (!c->converted || c->match->tensor_row[tensor] >= 0) {
+        return false;
+    }
+    for (int64_t i = 0; i < oz_ckpt_count(c->ckpt); i++) { /* codes, and what is named after them */
+        const struct oz_tensor_view *codes = oz_ckpt_tensor(c->ckpt, i);
+        if (c->match->tensor_row[i] < 0 && !is_plain(codes) &&
+            strncmp(t->name, codes->name, strlen(codes->name)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool oz_write_is_merged(const struct oz_component *c, int32_t row)
 {
     return !oz_write_is_encoded(c, row) && oz_lora_rank(c->lora, row) > 0;
@@ -20,7 +47,8 @@ bool oz_write_is_merged(const struct oz_component *c, int32_t row)
 
 enum oz_dtype oz_write_dtype(const struct oz_component *c, int64_t tensor)
 {
-    return tensor >= 0 ? oz_ckpt_tensor(c->ckpt, tensor)->dtype : OZ_DTYPE_F32;
+    const struct oz_tensor_view *t = tensor >= 0 ? oz_ckpt_tensor(c->ckpt, tensor) : NULL;
+    return t == NULL ? OZ_DTYPE_F32 : is_plain(t) ? t->dtype : OZ_DTYPE_BF16;
 }
 
 /* ---- the list ---- */
@@ -85,25 +113,67 @@ static enum oz_status add_planes(struct oz_write_list *l, int32_t row, int64_t t
     return OZ_OK;
 }
 
-static enum oz_status list_tensors(struct oz_write_list *l, struct oz_error *err)
+/* A row's matrix as a plain tensor of its own. */
+static void add_expanded(struct oz_write_list *l, int32_t row, int64_t tensor)
+{
+    const struct oz_layer *layer = &l->c->table.rows[row];
+    struct oz_ckpt_spec spec = {.name = layer->name,
+                                .dtype = l->c->stored.schemes[row].codec->planes[0].dtype,
+                                .rank = layer->file_rank};
+    memcpy(spec.shape, layer->file_shape, (size_t)layer->file_rank * sizeof *spec.shape);
+    struct oz_write_row *made = add_row(l, row, tensor);
+    made->to.index[OZ_PLANE_CODES] = l->spec_count;
+    made->spec_count = 1;
+    add_spec(l, &spec, NULL);
+}
+
+/* The row that a tensor with codes is written for; -1: it is another plane of one. Of tied rows the one
+ * that has the name. */
+static int32_t row_of_codes(const struct oz_match *m, int64_t tensor)
+{
+    int32_t row = 0;
+    while (row < m->table->count && m->row_tensor[row] != tensor) {
+        row++;
+    }
+    return row < m->table->count ? row : -1;
+}
+
+static enum oz_status list_tensor(struct oz_write_list *l, int64_t i, struct oz_error *err)
 {
     const struct oz_match *m = l->c->match;
-    for (int64_t i = 0; i < oz_ckpt_count(m->ckpt); i++) {
-        const struct oz_tensor_view *t = oz_ckpt_tensor(m->ckpt, i);
-        int32_t row = m->tensor_row[i];
-        if (row >= 0 && oz_write_is_encoded(l->c, row)) {
-            OZ_TRY(add_planes(l, row, i, err));
-            continue;
-        }
-        struct oz_ckpt_spec spec = {.name = t->name, .dtype = t->dtype, .rank = t->rank};
-        memcpy(spec.shape, t->shape, sizeof spec.shape);
-        bool merged = row >= 0 && oz_write_is_merged(l->c, row);
-        if (merged) {
-            struct oz_write_row *made = add_row(l, row, i);
-            made->to.index[OZ_PLANE_CODES] = l->spec_count;
-            made->spec_count = 1;
-        }
-        add_spec(l, &spec, merged ? NULL : t);
+    const struct oz_tensor_view *t = oz_ckpt_tensor(m->ckpt, i);
+    int32_t row = m->tensor_row[i];
+    bool coded = row >= 0 && oz_match_stored(m, row) != NULL;
+    if (oz_write_is_dropped(l->c, i)) {
+        return OZ_OK;
+    }
+    row = coded ? row_of_codes(m, i) : row;
+    if (coded && row < 0) {
+        return OZ_OK; /* comes with the codes */
+    }
+    if (row >= 0 && oz_write_is_encoded(l->c, row)) {
+        return add_planes(l, row, i, err);
+    }
+    if (row >= 0 && oz_write_is_expanded(l->c, row)) {
+        add_expanded(l, row, i);
+        return OZ_OK;
+    }
+    struct oz_ckpt_spec spec = {.name = t->name, .dtype = t->dtype, .rank = t->rank};
+    memcpy(spec.shape, t->shape, sizeof spec.shape);
+    bool merged = row >= 0 && oz_write_is_merged(l->c, row);
+    if (merged) {
+        struct oz_write_row *made = add_row(l, row, i);
+        made->to.index[OZ_PLANE_CODES] = l->spec_count;
+        made->spec_count = 1;
+    }
+    add_spec(l, &spec, merged ? NULL : t);
+    return OZ_OK;
+}
+
+static enum oz_status list_tensors(struct oz_write_list *l, struct oz_error *err)
+{
+    for (int64_t i = 0; i < oz_ckpt_count(l->c->ckpt); i++) {
+        OZ_TRY(list_tensor(l, i, err));
     }
     return OZ_OK;
 }
@@ -112,7 +182,8 @@ static enum oz_status allocate(struct oz_write_list *l, struct oz_error *err)
 {
     size_t rows = 0;
     for (int32_t i = 0; i < l->c->table.count; i++) {
-        rows += oz_write_is_encoded(l->c, i) || oz_write_is_merged(l->c, i);
+        rows += oz_write_is_encoded(l->c, i) || oz_write_is_merged(l->c, i) ||
+                oz_write_is_expanded(l->c, i);
     }
     size_t specs = (size_t)oz_ckpt_count(l->c->ckpt) + rows * (OZ_DIALECT_TENSORS - 1);
     l->specs = oz_alloc_zero(specs, sizeof *l->specs);

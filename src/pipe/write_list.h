@@ -9,7 +9,7 @@
 #include "load/sink.h"
 #include "pipe/pipeline.h"
 
-/* A row whose tensors come through the loader: encoded, or plain with an adapter merged. */
+/* A row whose tensors come through the loader: encoded, expanded, or plain with an adapter merged. */
 struct oz_write_row {
     int32_t row;    /* of the component's table */
     int64_t tensor; /* of its checkpoint */
@@ -36,10 +36,15 @@ struct oz_write_list {
 
 /* Is a row encoded by its scheme? */
 bool oz_write_is_encoded(const struct oz_component *c, int32_t row);
+/* Does a row that the file holds quantized become plain? */
+bool oz_write_is_expanded(const struct oz_component *c, int32_t row);
+/* Is a tensor, of none of our rows, in a form that is of no use beside converted weights? It is left out. */
+bool oz_write_is_dropped(const struct oz_component *c, int64_t tensor);
 /* Does an adapter change a row that stays plain? */
 bool oz_write_is_merged(const struct oz_component *c, int32_t row);
 
-/* The dtype of a row's plain tensor; of one without a tensor F32. */
+/* The dtype of a row's plain tensor: of one without a tensor F32, of one that the file holds quantized
+ * BF16. */
 enum oz_dtype oz_write_dtype(const struct oz_component *c, int64_t tensor);
 
 /* Lists an assigned component. OZ_ERR_UNSUPPORTED, OZ_ERR_NOMEM. Deinit after either. */

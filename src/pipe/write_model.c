@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "load/lora.h"
 #include "pipe/write.h"
+#include "pipe/write_list.h"
 
 #define MARK OZ_WRITE_MARK
 #define INDEX "model_index.json"
@@ -181,7 +182,8 @@ static bool is_made(const struct job *j, const char *relative)
     const struct oz_component *c = component_of(j, relative, &within);
     return c != NULL && oz_write_is_made(c) &&
            (strcmp(within, "config.json") == 0 || ends_with(within, ".safetensors") ||
-            ends_with(within, ".safetensors.index.json"));
+            ends_with(within, ".safetensors.index.json") ||
+            (c->converted && (ends_with(within, ".gguf") || oz_stored_describes(within))));
 }
 
 static enum oz_status copy_entry(void *ctx, const char *relative, enum oz_entry_kind kind,
@@ -398,7 +400,8 @@ static enum oz_status count_source(struct job *j, struct oz_error *err)
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         const struct oz_component *c = &j->p->components[i];
         for (int64_t k = 0; oz_write_is_made(c) && k < oz_ckpt_count(c->ckpt); k++) {
-            j->progress.total += oz_ckpt_tensor(c->ckpt, k)->bytes;
+            bool dropped = oz_write_is_dropped(c, k);
+            j->progress.total += dropped ? 0 : oz_ckpt_tensor(c->ckpt, k)->bytes;
         }
         for (int32_t k = 0; oz_write_is_made(c) && k < oz_ckpt_stray_count(c->ckpt); k++) {
             oz_log(OZ_LOG_WARN, "write", "%s/%s is not part of the model and is not copied.",
@@ -427,7 +430,7 @@ static enum oz_status check_model(const struct job *j, struct oz_error *err)
     OZ_TRY(oz_pipeline_check(j->p, err));
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         OZ_TRY(oz_write_check_component(&j->p->components[i], err));
-        any = any || oz_write_is_quantized(&j->p->components[i]);
+        any = any || oz_write_is_quantized(&j->p->components[i]) || j->p->components[i].converted;
     }
     return any ? OZ_OK
                : OZ_FAIL(err, OZ_ERR_ARG,
@@ -471,6 +474,9 @@ static enum oz_status run(struct job *j, struct oz_error *err)
 {
     OZ_TRY(check_model(j, err));
     OZ_TRY(check_output(j, err));
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        OZ_TRY(oz_write_tell_component(&j->p->components[i], err));
+    }
     OZ_TRY(identify(j, err));
     OZ_TRY(open_part(j, err));
     enum oz_status status = fill_part(j, err);

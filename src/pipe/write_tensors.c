@@ -19,6 +19,9 @@ struct batch {
     struct oz_sink_weight *weights;
     int64_t *row_tensor;
     int32_t *lora_first;
+    struct oz_scheme *schemes; /* of what the file holds quantized; codec NULL: plain */
+    struct oz_stored_weight *stored;
+    int32_t stored_count;
     int32_t count;
 };
 
@@ -97,11 +100,29 @@ static enum oz_status put_fixed(struct job *j, const struct oz_write_row *m, str
     return OZ_OK;
 }
 
+/* What the file holds quantized of a row. */
+static void fill_stored(struct job *j, int32_t row, int32_t at)
+{
+    struct batch *b = &j->batch;
+    const struct oz_component *c = j->list->c;
+    const struct oz_stored_weight *stored = oz_match_stored(c->match, row);
+    b->schemes[at] = oz_scheme_as_stored();
+    if (stored != NULL) {
+        b->schemes[at] = c->stored.schemes[row];
+        b->stored[at] = *stored;
+        b->stored_count++;
+    }
+    if (oz_write_is_expanded(c, row)) {
+        b->choices[at].scheme = b->schemes[at];
+    }
+}
+
 /* The rows that are wanted and not done, as a table. */
 static enum oz_status fill_batch(struct job *j, struct oz_error *err)
 {
     struct batch *b = &j->batch;
     b->count = 0;
+    b->stored_count = 0;
     for (int32_t i = 0; i < j->list->row_count; i++) {
         const struct oz_write_row *m = &j->list->rows[i];
         const struct oz_layer *layer = &j->list->c->table.rows[m->row];
@@ -115,6 +136,7 @@ static enum oz_status fill_batch(struct job *j, struct oz_error *err)
         b->rows[at] = *layer;
         b->rows[at].bind = &b->params[at];
         b->choices[at] = *choice_of(j, m);
+        fill_stored(j, m->row, at);
         b->weights[at] = m->to;
         b->weights[at].param = &b->params[at];
         b->row_tensor[at] = m->tensor;
@@ -142,8 +164,10 @@ static enum oz_status load_batch(struct job *j, struct oz_error *err)
     int64_t done = j->progress->done;
     const struct oz_layer_table table = {
         .rows = b->rows, .count = b->count, .component = j->list->c->name};
+    const struct oz_stored stored = {
+        .schemes = b->schemes, .weights = b->stored, .count = b->stored_count};
     const struct oz_match match = {
-        .ckpt = j->list->c->ckpt, .table = &table, .row_tensor = b->row_tensor};
+        .ckpt = j->list->c->ckpt, .table = &table, .row_tensor = b->row_tensor, .stored = &stored};
     const struct oz_assignment assignment = {
         .table = &table, .choices = b->choices, .quantized = b->count};
     struct oz_lora lora;
@@ -225,8 +249,7 @@ static enum oz_status keep_shards(struct job *j, bool *missing, struct oz_error 
     want(j, missing);
     for (int32_t i = 0; i < j->list->row_count; i++) {
         j->done[i] = !j->wanted[i];
-        bytes +=
-            j->wanted[i] ? 0 : oz_ckpt_tensor(j->list->c->ckpt, j->list->rows[i].tensor)->bytes;
+        bytes += j->wanted[i] ? 0 : oz_match_row_bytes(j->list->c->match, j->list->rows[i].row);
     }
     for (int32_t i = 0; i < j->list->spec_count; i++) {
         bool kept = j->list->copies[i] != NULL && !missing[oz_ckpt_writer_shard_of(j->writer, i)];
@@ -267,9 +290,12 @@ static enum oz_status allocate(struct job *j, struct oz_error *err)
     b->weights = oz_alloc_zero(rows, sizeof *b->weights);
     b->row_tensor = oz_alloc_zero(rows, sizeof *b->row_tensor);
     b->lora_first = oz_alloc_zero(rows, sizeof *b->lora_first);
+    b->schemes = oz_alloc_zero(rows, sizeof *b->schemes);
+    b->stored = oz_alloc_zero(rows, sizeof *b->stored);
     bool memory = j->done != NULL && j->wanted != NULL && j->buffer != NULL && b->rows != NULL &&
                   b->params != NULL && b->choices != NULL && b->weights != NULL &&
-                  b->row_tensor != NULL && b->lora_first != NULL;
+                  b->row_tensor != NULL && b->lora_first != NULL && b->schemes != NULL &&
+                  b->stored != NULL;
     return memory ? OZ_OK : OZ_FAIL_NOMEM(err, j->list->c->name);
 }
 
@@ -285,6 +311,8 @@ static void job_deinit(struct job *j)
     oz_free(j->batch.weights);
     oz_free(j->batch.row_tensor);
     oz_free(j->batch.lora_first);
+    oz_free(j->batch.schemes);
+    oz_free(j->batch.stored);
 }
 
 static enum oz_status run(struct job *j, const char *folder, struct oz_error *err)

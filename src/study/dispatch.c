@@ -221,6 +221,7 @@ static enum oz_status judge_layer(const struct oz_dispatch_watch *w,
     const struct oz_layer *layer = &c->table.rows[l->row];
     const struct oz_codec *planned =
         c->assignment.table != NULL ? c->assignment.choices[l->row].scheme.codec : NULL;
+    planned = oz_codec_is_plain(planned) ? NULL : planned; /* expanded while loading */
     const struct oz_codec *loaded = l->param->weight.codec;
     bool plain = loaded == NULL || l->param->act_count == 0;
     if (planned != NULL && plain) {

@@ -149,17 +149,17 @@ void b32_zero_points_keep_their_convention(void)
         uint32_t same = n * 0x11111111U;
         uint32_t less = same - 0x11111111U; /* from whole words */
         uint8_t bytes[4];
-        uint8_t z[8];
+        uint8_t z[8] = {0};
         bool right = true;
         memcpy(bytes, &same, 4);
-        oz_unpack_awq_zeros(bytes, 0, 8, z, 1);
+        oz_unpack_awq_zeros(bytes, 0, 8, 0, z, 1);
         for (int i = 0; i < 8; i++) {
             right = right && z[i] == n;
         }
-        (void)oz_unpack_gptq_zeros(bytes, 0, 8, 4, 0, z, 1);
+        (void)oz_unpack_gptq_zeros(bytes, 0, 8, 4, OZ_FIELDS_DENSE, 0, 0, z, 1);
         right = right && z[0] == n && z[7] == n;
         memcpy(bytes, &less, 4);
-        int64_t zeros = oz_unpack_gptq_zeros(bytes, 0, 8, 4, 1, z, 1);
+        int64_t zeros = oz_unpack_gptq_zeros(bytes, 0, 8, 4, OZ_FIELDS_DENSE, 1, 0, z, 1);
         right = right && z[0] == n && z[7] == n && zeros == (n == 0 ? 8 : 0);
         bugs_right(right, "a zero point");
     }

@@ -442,6 +442,38 @@ static enum oz_status run_quantize(uint64_t *digest, struct oz_error *err)
     return status;
 }
 
+/* A quantized model, converted. */
+static enum oz_status run_convert(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_convert_options o;
+    struct oz_ckpt *c;
+    oz_convert_options_default(&o);
+    o.model = scratch_path("coded");
+    o.threads = 2;
+    o.max_shard_bytes = 100000;
+    scratch_remove("out/converted");
+    if (!scenarios_resume) {
+        scratch_remove("out/converted.ounce-part");
+    }
+    OZ_TRY(oz_model_convert(scratch_path("out/converted"), &o, err));
+    enum oz_status status = oz_ckpt_open(&c, scratch_path("out/converted/transformer"), NULL, err);
+    if (status == OZ_OK) {
+        status = read_all(c, digest, err);
+        oz_ckpt_close(&c);
+    }
+    scratch_remove("out/converted");
+    return status;
+}
+
+static enum oz_status write_coded(struct oz_error *err)
+{
+    struct oz_quantize_options o;
+    oz_quantize_options_default(&o);
+    o.model = scratch_path("tiny");
+    o.quantization = "mxfp4";
+    return oz_model_quantize(scratch_path("coded"), &o, err);
+}
+
 const struct scenario scenarios[] = {
     {"json", run_json, false},
     {"ckpt", run_ckpt, false},
@@ -458,6 +490,7 @@ const struct scenario scenarios[] = {
     {"service", run_service, true},
     {"lora", run_lora, true},
     {"quantize", run_quantize, true},
+    {"convert", run_convert, true},
 };
 const int scenario_count = sizeof scenarios / sizeof *scenarios;
 
@@ -469,7 +502,7 @@ int scenarios_open(void **state)
     }
     scratch_folder("out");
     if (write_tiny(scratch_path("tiny"), &err) != OZ_OK || write_adapters(&err) != OZ_OK ||
-        check_adapters(&err) != OZ_OK) {
+        check_adapters(&err) != OZ_OK || write_coded(&err) != OZ_OK) {
         print_error("%s\n", err.message);
         return 1;
     }

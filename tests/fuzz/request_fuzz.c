@@ -31,9 +31,10 @@ static void check(const struct settings *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const unsigned commands[] = {
-        COMMAND_TOP,          COMMAND_GENERATE, COMMAND_INSPECT, COMMAND_KERNELS, COMMAND_BENCH,
-        COMMAND_RANDOM_MODEL, COMMAND_QUANTIZE, COMMAND_PLAN,    COMMAND_COMPARE, COMMAND_SERVE};
+    static const unsigned commands[] = {COMMAND_TOP,      COMMAND_GENERATE, COMMAND_INSPECT,
+                                        COMMAND_KERNELS,  COMMAND_BENCH,    COMMAND_RANDOM_MODEL,
+                                        COMMAND_QUANTIZE, COMMAND_PLAN,     COMMAND_COMPARE,
+                                        COMMAND_SERVE,    COMMAND_CONVERT};
     static char text[MAX_BYTES + 1];
     static char name[] = "ounce";
     static int quiet;

@@ -4,7 +4,9 @@
  */
 #include "test.h"
 
+#define OZ_UNSTABLE
 #include <math.h>
+#include <ounce/ounce.h>
 #include <stdlib.h>
 
 #include "base/pool.h"
@@ -299,6 +301,61 @@ static void text_encoder(void **state)
     scratch_remove("m");
 }
 
+/* Every coded weight of a source is plain in a converted model, rounded once. */
+static void is_plain(const struct oz_component *from, const struct oz_component *to)
+{
+    assert_null(to->stored.method);
+    assert_null(to->convention);
+    for (int32_t i = 0; i < from->table.count; i++) {
+        const struct oz_layer *row = &from->table.rows[i];
+        const struct oz_weight *w = &row->bind->weight;
+        const struct oz_tensor_view *t = oz_ckpt_find(to->ckpt, row->name, NULL);
+        float line[4096];
+        uint16_t want[4096];
+        if (from->assignment.choices[i].scheme.codec == NULL) {
+            continue;
+        }
+        assert_true(t != NULL && t->dtype == OZ_DTYPE_BF16 && w->cols <= 4096);
+        for (int64_t r = 0; r < w->rows; r++) {
+            w->codec->decode(w, 0, r, 0, w->cols, line);
+            for (int64_t k = 0; k < w->cols; k++) {
+                want[k] = oz_f32_to_bf16(line[k]);
+            }
+            assert_memory_equal(want, t->data + 2 * r * w->cols, 2 * (size_t)w->cols);
+        }
+    }
+}
+
+/* Both towers as GGUF, one in the model's folder under llama.cpp's names, become a diffusers folder. */
+static void converted(void **state)
+{
+    struct oz_pipeline *from;
+    struct oz_pipeline *to;
+    struct oz_convert_options o;
+    const struct recipe text = {.name = llama};
+    const struct recipe image = {.name = with_prefix};
+    scratch_copy("m", bundled());
+    scratch_remove("m/text_encoder/model.safetensors");
+    write_gguf("m/text_encoder/any-name.gguf", "text_encoder", &text);
+    write_gguf("t.gguf", "transformer", &image);
+    oz_convert_options_default(&o);
+    o.model = scratch_path("m");
+    o.transformer = scratch_path("t.gguf");
+    ok(oz_model_convert(scratch_path("plain"), &o, &err));
+    assert_int_equal(scratch_count("plain/text_encoder"), 3); /* two configs and weights */
+    ok(opened(&from, scratch_path("m"), scratch_path("t.gguf")));
+    ok(opened(&to, scratch_path("plain"), NULL));
+    loaded(from);
+    loaded(to);
+    for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
+        is_plain(&from->components[i], &to->components[i]);
+    }
+    oz_pipeline_close(&from);
+    oz_pipeline_close(&to);
+    scratch_remove("plain");
+    scratch_remove("m");
+}
+
 static void is_refused(const struct recipe *r, enum oz_status status, const char *phrase)
 {
     struct oz_pipeline *p = NULL;
@@ -359,7 +416,7 @@ static void plain_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(transformer),
-                                       cmocka_unit_test(text_encoder), cmocka_unit_test(refused),
-                                       cmocka_unit_test(plain_too)};
+                                       cmocka_unit_test(text_encoder), cmocka_unit_test(converted),
+                                       cmocka_unit_test(refused), cmocka_unit_test(plain_too)};
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -21,6 +21,7 @@
 enum { N = 32, K = 128, GROUPS = 4 };
 
 #define GPTQ "\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 32"
+#define BITS(n) "\"quant_method\": \"gptq\", \"group_size\": 32, \"bits\": " #n
 #define ROUND "\"quant_method\": \"auto-round\", \"group_size\": 32"
 
 static const struct {
@@ -43,13 +44,23 @@ static const struct {
      "u4_group", true},
     {"gptqmodel_v1", GPTQ ", \"format\": \"gptq\"", "u4_group", true},
     {"gptqmodel_act_order", GPTQ ", \"desc_act\": true", "u4_group", true},
+    {"gptqmodel_3", BITS(3) ", \"checkpoint_format\": \"gptq_v2\"", "u3_group", true},
+    {"gptqmodel_3_v1", BITS(3), "u3_group", true},
+    {"gptqmodel_3_p", BITS(3) ", \"format\": \"gptq_p\"", "u3_group", true},
+    {"gptqmodel_5_p", BITS(5) ", \"format\": \"gptq_p\"", "u5_group", true},
+    {"gptqmodel_6_p", BITS(6) ", \"format\": \"gptq_p\"", "u6_group", true},
+    {"gptqmodel_7_p", BITS(7) ", \"format\": \"gptq_p\"", "u7_group", true},
+    {"gptqmodel_v2", GPTQ ", \"format\": \"gptq_p\"", "u4_group", true}, /* one plane */
+    {"awq_gemv",
+     "\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32, \"version\": \"gemv\"",
+     "u4_group", false},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
 static struct oz_error err;
 static struct oz_pool *pool;
 static struct oz_device *dev;
-static struct oz_ckpt *golden;
+static struct oz_ckpt *golden, *bits_golden;
 static struct oz_arena host;
 static struct oz_arena stored_memory;
 static struct oz_layer_table table;
@@ -71,17 +82,25 @@ static int start(void **state)
     ok(oz_arena_init_host(&host, "table", 1 << 16, &err));
     ok(oz_arena_init_host(&stored_memory, "stored", 1 << 16, &err));
     ok(oz_ckpt_open(&golden, OZ_TEST_DIR "/golden/int_groups/int_groups.safetensors", NULL, &err));
+    ok(oz_ckpt_open(&bits_golden, OZ_TEST_DIR "/golden/int_groups/bits.safetensors", NULL, &err));
     return scratch_open(state);
 }
 
 static int stop(void **state)
 {
     oz_ckpt_close(&golden);
+    oz_ckpt_close(&bits_golden);
     oz_arena_deinit(&stored_memory);
     oz_arena_deinit(&host);
     oz_device_close(&dev);
     oz_pool_destroy(&pool);
     return scratch_close(state);
+}
+
+static const struct oz_tensor_view *find_golden(const char *name)
+{
+    const struct oz_tensor_view *t = oz_ckpt_find(golden, name, NULL);
+    return t != NULL ? t : oz_ckpt_find(bits_golden, name, NULL);
 }
 
 /* ---- a checkpoint of one layer, as the golden one has it or damaged ---- */
@@ -111,7 +130,7 @@ static void write_layer(const char *name, const struct damage *d)
     char full[5][64];
     for (int i = 0; i < 4; i++) {
         (void)snprintf(full[count], sizeof full[count], "%s.%s", name, suffixes[i]);
-        const struct oz_tensor_view *t = oz_ckpt_find(golden, full[count], NULL);
+        const struct oz_tensor_view *t = find_golden(full[count]);
         if (t == NULL || is(suffixes[i], d->drop)) {
             continue;
         }
@@ -209,7 +228,7 @@ static void expect_values(const char *name)
 {
     char full[64];
     (void)snprintf(full, sizeof full, "%s.values", name);
-    const struct oz_tensor_view *values = oz_ckpt_find(golden, full, NULL);
+    const struct oz_tensor_view *values = find_golden(full);
     assert_true(values != NULL && values->dtype == OZ_DTYPE_F16 && values->elements == N * K);
     for (int64_t r = 0; r < N; r++) {
         float got[K];
@@ -297,12 +316,15 @@ static void configs(void **state)
         const char *name, *config, *phrase;
     } bad[] = {
         {"gptqmodel_v1", GPTQ ", \"checkpoint_format\": \"marlin\"", "\"marlin\""},
-        {"gptqmodel_v1", GPTQ ", \"format\": \"gptq_p\"", "\"gptq_p\""},
+        {"gptqmodel_v1", GPTQ ", \"format\": \"bitblas\"", "\"bitblas\""},
         {"gptqmodel_v1", GPTQ ", \"is_marlin_format\": true", "rearranged for Marlin"},
         {"gptqmodel_v1", GPTQ ", \"pack_dtype\": \"int16\"", "\"int16\""},
-        {"gptqmodel_v1", "\"quant_method\": \"gptq\", \"bits\": 3", "codes of 3 bits"},
+        {"gptqmodel_v1", "\"quant_method\": \"gptq\", \"bits\": 5",
+         "codes of 5 bits; 2, 3, 4 and 8, and in the format gptq_p 5 to 7 are read"},
         {"awq", "\"quant_method\": \"awq\", \"bits\": 8", "of AWQ 4"},
-        {"awq", "\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\"", "\"gemv\""},
+        {"awq", "\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv_fast\"",
+         "\"gemv_fast\""},
+        {"awq", "\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"marlin\"", "\"marlin\""},
         {"awq", "\"quant_method\": \"awq\", \"backend\": \"llm-awq\"", "\"llm-awq\""},
         {"auto_round_v1", ROUND ", \"packing_format\": \"auto_round:llm_compressor\"",
          "llm_compressor"},
@@ -385,23 +407,24 @@ static void words(void **state)
     static const uint8_t v1[4] = {0x77, 0x77, 0x77, 0x77};
     static const uint8_t borrowed[4] = {0xEF, 0x76, 0x77, 0x77}; /* 88888800 - 11111111 */
     uint8_t rows[8][2] = {{0}};
-    uint8_t z[8];
+    uint8_t z[8] = {0};
     oz_unpack_awq_codes(awq, 0, 8, 1, rows[0], 2);
-    oz_unpack_awq_zeros(awq, 0, 8, z, 1);
+    oz_unpack_awq_zeros(awq, 0, 8, 1, z, 1);
     for (int i = 0; i < 8; i++) {
         assert_int_equal(rows[i][0], i << 4);
-        assert_int_equal(z[i], i);
+        assert_int_equal(z[i], i << 4);
+        z[i] = 0;
     }
     oz_unpack_awq_codes(awq, 3, 2, 0, rows[0], 2);
     assert_int_equal(rows[0][0], 3);
     assert_int_equal(rows[1][0], 1 << 4 | 4);
-    assert_int_equal(oz_unpack_gptq_zeros(v1, 0, 8, 4, 1, z, 1), 0);
+    assert_int_equal(oz_unpack_gptq_zeros(v1, 0, 8, 4, OZ_FIELDS_DENSE, 1, 0, z, 1), 0);
     for (int i = 0; i < 8; i++) {
         assert_int_equal(z[i], 8);
     }
-    assert_int_equal(oz_unpack_gptq_zeros(v1, 0, 8, 4, 0, z, 1), 0);
+    assert_int_equal(oz_unpack_gptq_zeros(v1, 0, 8, 4, OZ_FIELDS_DENSE, 0, 0, z, 1), 0);
     assert_int_equal(z[7], 7);
-    assert_int_equal(oz_unpack_gptq_zeros(borrowed, 0, 8, 4, 1, z, 1), 2);
+    assert_int_equal(oz_unpack_gptq_zeros(borrowed, 0, 8, 4, OZ_FIELDS_DENSE, 1, 0, z, 1), 2);
     assert_int_equal(z[0], 0);
     assert_int_equal(z[1], 0);
     assert_int_equal(z[2], 8);
@@ -410,12 +433,42 @@ static void words(void **state)
     assert_memory_equal(z, column, 8);
 }
 
+/* Three bits: 32 fields in 3 words, dense or in planes of 2 and 1; two groups beside one another. */
+static void odd_words(void **state)
+{
+    static const uint8_t dense[12] = {0x88, 0xC6, 0xFA, 0x88, 0xC6, 0xFA,
+                                      0x88, 0xC6, 0xFA, 0x88, 0xC6, 0xFA}; /* k % 8 */
+    static const uint8_t planar[12] = {0xE4, 0xE4, 0xE4, 0xE4, 0xE4, 0xE4,
+                                       0xE4, 0xE4, 0xF0, 0xF0, 0xF0, 0xF0};
+    uint8_t z[32];
+    for (int how = 0; how < 2; how++) {
+        const uint8_t *line = how == 0 ? dense : planar;
+        enum oz_fields fields = how == 0 ? OZ_FIELDS_DENSE : OZ_FIELDS_PLANAR;
+        memset(z, 0, sizeof z);
+        assert_int_equal(oz_unpack_gptq_zeros(line, 0, 32, 3, fields, 0, 0, z, 1), 0);
+        assert_int_equal(oz_unpack_gptq_zeros(line, 5, 27, 3, fields, 1, 1, z, 1), 4);
+        for (int i = 0; i < 32; i++) {
+            int second = i < 27 ? (i + 5 + 1) % 8 : 0;
+            assert_int_equal(z[i], i % 8 | second << 3);
+        }
+    }
+    uint8_t rows[2][12] = {{0}};
+    for (int64_t i = 0; i < 3; i++) { /* two columns of words, equal */
+        uint8_t line[8];
+        memcpy(line, planar + 4 * i, 4);
+        memcpy(line + 4, planar + 4 * i, 4);
+        oz_unpack_planar_column(line, 2, i, 3, rows[0], 12);
+    }
+    assert_memory_equal(rows[0], dense, 12);
+    assert_memory_equal(rows[1], dense, 12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(makers),  cmocka_unit_test(doubtful_zeros), cmocka_unit_test(overrides),
         cmocka_unit_test(configs), cmocka_unit_test(damaged),        cmocka_unit_test(late),
-        cmocka_unit_test(words),
+        cmocka_unit_test(words),   cmocka_unit_test(odd_words),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -100,6 +100,8 @@ static void names(void **state)
     }
     assert_null(oz_codec_find("BF16"));
     assert_null(oz_codec_plain(OZ_DTYPE_I8));
+    assert_true(oz_codec_is_plain(oz_codec_plain(OZ_DTYPE_BF16)));
+    assert_false(oz_codec_is_plain(oz_codec_find("mxfp4")) || oz_codec_is_plain(NULL));
     assert_ptr_equal(oz_codec_plain(OZ_DTYPE_F16), oz_codec_find("f16"));
     assert_null(oz_codec_plane(&oz_codec_f32, OZ_PLANE_SCALES));
     assert_non_null(oz_codec_plane(&oz_codec_f32, OZ_PLANE_SMOOTH));

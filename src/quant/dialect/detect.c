@@ -17,6 +17,7 @@
 #include "quant/method.h"
 
 #define MAX_CONFIG_BYTES ((size_t)16 << 20)
+#define DESCRIPTION_FILE "quant_model_description"
 
 /* ---- tensors ---- */
 
@@ -204,15 +205,27 @@ static enum oz_status read_file(struct oz_detected *found, int slot, const char 
     return OZ_OK;
 }
 
+bool oz_stored_describes(const char *file)
+{
+    static const char *const names[] = {"hf_quant_config.json", "quantize_config.json",
+                                        "quantization_config.json"};
+    bool found = strncmp(file, DESCRIPTION_FILE, sizeof DESCRIPTION_FILE - 1) == 0 &&
+                 ends_with(file, ".json");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        found = found || strcmp(file, names[i]) == 0;
+    }
+    return found;
+}
+
 /* The name of quant_model_description*.json in a folder, the first in byte order; "": there is none. */
 static void find_description(const char *folder, char name[256])
 {
-    static const char prefix[] = "quant_model_description";
     DIR *dir = opendir(folder);
     name[0] = '\0';
     for (struct dirent *e = dir != NULL ? readdir(dir) : NULL; e != NULL; e = readdir(dir)) {
-        if (strncmp(e->d_name, prefix, sizeof prefix - 1) == 0 && ends_with(e->d_name, ".json") &&
-            strlen(e->d_name) < 256 && (name[0] == '\0' || strcmp(e->d_name, name) < 0)) {
+        if (strncmp(e->d_name, DESCRIPTION_FILE, sizeof DESCRIPTION_FILE - 1) == 0 &&
+            ends_with(e->d_name, ".json") && strlen(e->d_name) < 256 &&
+            (name[0] == '\0' || strcmp(e->d_name, name) < 0)) {
             (void)snprintf(name, 256, "%s", e->d_name);
         }
     }

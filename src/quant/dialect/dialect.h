@@ -33,10 +33,12 @@ enum oz_plane_move {
     OZ_MOVE_VALUES, /* the values of the codes, in a wider dtype: exact; only read */
     /* Of integers in groups, input features (or their groups) down, output features across; only read
      * (num/unpack.h). */
-    OZ_MOVE_WORD_COLUMNS, /* GPTQ's codes [K bits / 32, N] */
-    OZ_MOVE_COLUMNS,      /* scales [G, N] of F16, BF16 or F32 to f32 */
-    OZ_MOVE_GPTQ_ZEROS,   /* [G, N bits / 32] */
+    OZ_MOVE_WORD_COLUMNS,   /* GPTQ's codes [K bits / 32, N] */
+    OZ_MOVE_PLANAR_COLUMNS, /* the same of the format gptq_p */
+    OZ_MOVE_COLUMNS,        /* scales [G, N] of F16, BF16 or F32 to f32 */
+    OZ_MOVE_GPTQ_ZEROS,     /* [G, N bits / 32] */
     OZ_MOVE_GPTQ_ZEROS_LESS_ONE,
+    OZ_MOVE_PLANAR_ZEROS,
     OZ_MOVE_AWQ_CODES, /* [K, N / 8] */
     OZ_MOVE_AWQ_ZEROS, /* [G, N / 8] */
 };
@@ -210,6 +212,14 @@ OZ_MUST_USE enum oz_status oz_stored_read(struct oz_stored *out, const struct oz
 /* Room in bytes that it takes in the arena. */
 size_t oz_stored_bytes(const struct oz_layer_table *table);
 
+/* Has a row that is quantized be expanded to bf16 while loading; one that is plain, or is expanded already,
+ * stays as it is. */
+void oz_stored_expand(struct oz_stored *stored, int32_t row);
+
+/* Is a file of that name, beside weights, a description of how they are quantized? It says nothing of
+ * others. */
+bool oz_stored_describes(const char *file);
+
 /* A sentence for `notes`; one too many, or one for which the arena has no room, is dropped. */
 void oz_stored_note(struct oz_stored *out, struct oz_arena *arena, const char *format, ...)
     OZ_PRINTF(3, 4);
@@ -291,8 +301,10 @@ bool oz_gguf_reads(const struct oz_ckpt *ckpt);
 
 /* What a config says of its layers. */
 struct oz_int_groups {
-    int64_t bits, group_cols; /* 2, 4, 8; -1: a whole row is one group */
+    int64_t bits, group_cols; /* 2 to 8; -1: a whole row is one group */
     bool awq;                 /* AWQ's packing, else GPTQ's */
+    bool gemv;                /* AWQ: in rows */
+    bool planar;              /* GPTQ: the format gptq_p */
     bool one_less;            /* GPTQ: zero points are stored less 1 */
     bool overrides;           /* single layers may have other bits and groups: the tensors say */
 };

@@ -261,7 +261,7 @@ enum oz_status oz_form_take_int4(const struct oz_dialect_reader *r, int32_t row,
     w->planes[OZ_PLANE_ZEROS].move = f->unsigned_codes ? OZ_MOVE_REPEAT : OZ_MOVE_BYTES;
     w->group_cols = (int32_t)f->group;
     r->out->schemes[row] =
-        (struct oz_scheme){.name = "int4", .codec = oz_codec_find("int4_group"), .mode_count = 1};
+        (struct oz_scheme){.name = "int4", .codec = oz_codec_find("u4_group"), .mode_count = 1};
     r->out->count++;
     oz_form_expand(r, row);
     return OZ_OK;
@@ -335,15 +335,20 @@ enum oz_status oz_form_input_scale(const struct oz_dialect_reader *r, int32_t ro
 
 /* ---- what is expanded ---- */
 
-void oz_form_expand(const struct oz_dialect_reader *r, int32_t row)
+void oz_stored_expand(struct oz_stored *stored, int32_t row)
 {
-    struct oz_stored_weight *w = &r->out->weights[row];
-    struct oz_scheme *s = &r->out->schemes[row];
-    if (w->codec == NULL) {
+    struct oz_stored_weight *w = &stored->weights[row];
+    struct oz_scheme *s = &stored->schemes[row];
+    if (w->codec == NULL && !oz_codec_is_plain(s->codec)) {
         w->codec = s->codec;
         *s = (struct oz_scheme){
             .name = "expanded to bf16", .codec = oz_codec_plain(OZ_DTYPE_BF16), .mode_count = 1};
     }
+}
+
+void oz_form_expand(const struct oz_dialect_reader *r, int32_t row)
+{
+    oz_stored_expand(r->out, row);
 }
 
 /* A plane of floats of any dtype, of so many elements in the whole. */

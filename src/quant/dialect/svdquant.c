@@ -306,7 +306,7 @@ static enum oz_status read_row(const struct reader *s, int32_t row)
     OZ_TRY(check_shape(s, row, group));
     OZ_TRY(take_codes(s, row, fp4, group));
     r->out->schemes[row] = (struct oz_scheme){.name = fp4 ? "nvfp4" : "int4",
-                                              .codec = oz_codec_find(fp4 ? "nvfp4" : "int4_group"),
+                                              .codec = oz_codec_find(fp4 ? "nvfp4" : "u4_group"),
                                               .mode_count = 1};
     r->out->weights[row].group_cols = (int32_t)group;
     r->out->count++;
