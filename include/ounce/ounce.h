@@ -131,6 +131,12 @@ struct oz_engine_options {
      * for every timestep that bf16 knows (timesteps are rounded to it).
      * "schedule" never changes a result. (docs/options/modulation.md) */
     const char *modulation;
+
+    /* Where weights come from: "auto" (NULL and "" too): the model's files, which say what they are;
+     * "dummy": nowhere: they are drawn, and the model's folder needs its configs and tokenizer only.
+     * Pictures are noise, and say so in their metadata. Of vLLM's other names those that ounce reads
+     * anyway mean auto, the others are refused (docs/options/load-format.md). */
+    const char *load_format;
 };
 
 OZ_API void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size);
@@ -210,7 +216,7 @@ OZ_API const uint8_t *oz_image_pixels(const struct oz_image *image);
 OZ_API const float *oz_image_floats(const struct oz_image *image);
 /* The request that made it, as a JSON object (prompt, negative_prompt, width, height,
  * num_inference_steps, true_cfg_scale,
- * seed, model, quantization, loras, scheduler_config and modulation grid if there are any, precision, version); borrowed. Empty string for images not made by oz_image_generate. */
+ * seed, model, quantization, loras, scheduler_config, modulation grid and load_format dummy if there are any, precision, version); borrowed. Empty string for images not made by oz_image_generate. */
 OZ_API const char *oz_image_metadata(const struct oz_image *image);
 
 struct oz_png_options {

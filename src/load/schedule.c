@@ -481,6 +481,7 @@ enum oz_status oz_load_schedule_init(struct oz_load_schedule *s, const struct oz
     s->staging_bytes = s->workers * s->worker_bytes + s->kept_bytes;
     for (int32_t i = 0; i < items->count; i++) { /* before what is streamed */
         s->staging_bytes = max64(s->staging_bytes, oz_load_planes_staging(args, &items->items[i]));
+        s->staging_bytes = max64(s->staging_bytes, oz_load_whole_staging(&items->items[i]));
     }
     s->bookkeeping_bytes =
         b.step_capacity * (int64_t)sizeof *s->steps +

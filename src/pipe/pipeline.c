@@ -1,5 +1,6 @@
 #include "pipe/pipeline.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -7,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "pipe/filling.h"
 #include "pipe/find.h"
 #include "pipe/task.h"
 #include "text/template.h"
@@ -198,8 +200,12 @@ static enum oz_status build_text_encoder(struct oz_pipeline *p, struct oz_compon
     struct oz_qwen25_vl_config config;
     char prefix[OZ_QWEN25_VL_PREFIX_BYTES];
     OZ_TRY(oz_qwen25_vl_config_read(&config, json, path, err));
-    OZ_TRY(oz_qwen25_vl_rename(c->ckpt, &c->convention, err));
-    OZ_TRY(oz_qwen25_vl_find_prefix(c->ckpt, prefix, err));
+    if (c->ckpt != NULL) {
+        OZ_TRY(oz_qwen25_vl_rename(c->ckpt, &c->convention, err));
+        OZ_TRY(oz_qwen25_vl_find_prefix(c->ckpt, prefix, err));
+    } else {
+        (void)snprintf(prefix, sizeof prefix, "model");
+    }
     OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen25_vl_host_bytes(&config), err));
     return oz_qwen25_vl_build(&p->text_encoder, &config, &c->host, &c->table, prefix, err);
 }
@@ -210,7 +216,9 @@ static enum oz_status build_transformer(struct oz_pipeline *p, struct oz_compone
 {
     struct oz_qwen_image_config config;
     OZ_TRY(oz_qwen_image_config_read(&config, json, path, err));
-    OZ_TRY(oz_qwen_image_rename(c->ckpt, &c->convention, err));
+    if (c->ckpt != NULL) {
+        OZ_TRY(oz_qwen_image_rename(c->ckpt, &c->convention, err));
+    }
     OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen_image_host_bytes(&config), err));
     return oz_qwen_image_build(&p->transformer, &config, &c->host, &c->table, err);
 }
@@ -239,6 +247,41 @@ static enum oz_status read_stored(struct oz_component *c, const struct oz_json *
     return oz_stored_read(&c->stored, &in, err);
 }
 
+/* Dummies are what an unquantized checkpoint would be. */
+static enum oz_status check_dummy(const struct oz_json *json, const char *path,
+                                  struct oz_error *err)
+{
+    return oz_json_get(json, "quantization_config") == NULL
+               ? OZ_OK
+               : OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                         "%s says that the weights are quantized; dummy weights are drawn as bf16. "
+                         "Take \"quantization_config\" out of it, and quantize while loading "
+                         "(--quantization).",
+                         path);
+}
+
+/* The checkpoint and the layer table: of files the table is made for the names they have, of dummies the
+ * checkpoint for the table. */
+static enum oz_status open_weights(struct oz_pipeline *p, struct oz_component *c,
+                                   enum oz_component_id id, const struct oz_pipeline_options *o,
+                                   const struct oz_json *json, const char *path,
+                                   struct oz_error *err)
+{
+    if (o->dummy) {
+        OZ_TRY(check_dummy(json, path, err));
+    } else {
+        OZ_TRY(oz_ckpt_open_limited(&c->ckpt, c->folder, c->replaced ? NULL : kinds[id].stems,
+                                    o->max_header_bytes, err));
+    }
+    switch (id) {
+    case OZ_COMPONENT_TEXT_ENCODER: OZ_TRY(build_text_encoder(p, c, json, path, err)); break;
+    case OZ_COMPONENT_TRANSFORMER: OZ_TRY(build_transformer(p, c, json, path, err)); break;
+    case OZ_COMPONENT_VAE: OZ_TRY(build_vae(p, c, json, path, err)); break;
+    case OZ_COMPONENT_COUNT: break;
+    }
+    return o->dummy ? oz_filling_open(&c->ckpt, &c->table, c->name, err) : OZ_OK;
+}
+
 static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id id,
                                      const struct oz_pipeline_options *o, struct oz_error *err)
 {
@@ -259,16 +302,7 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
     }
     enum oz_status status = read_json(c->config_folder, "config.json", &path, &json, err);
     if (status == OZ_OK) {
-        status = oz_ckpt_open_limited(&c->ckpt, c->folder, replaced ? NULL : kinds[id].stems,
-                                      o->max_header_bytes, err);
-    }
-    if (status == OZ_OK) {
-        switch (id) {
-        case OZ_COMPONENT_TEXT_ENCODER: status = build_text_encoder(p, c, json, path, err); break;
-        case OZ_COMPONENT_TRANSFORMER: status = build_transformer(p, c, json, path, err); break;
-        case OZ_COMPONENT_VAE: status = build_vae(p, c, json, path, err); break;
-        case OZ_COMPONENT_COUNT: break;
-        }
+        status = open_weights(p, c, id, o, json, path, err);
     }
     if (status == OZ_OK) {
         status = read_stored(c, json, path, err);
@@ -354,6 +388,12 @@ static enum oz_status check_fit(const struct oz_pipeline *p, struct oz_error *er
 static enum oz_status open_all(struct oz_pipeline *p, const struct oz_pipeline_options *o,
                                struct oz_error *err)
 {
+    if (o->dummy && o->transformer != NULL && o->transformer[0] != '\0') {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "The transformer's weights cannot come from %s and be dummies, too; leave "
+                       "out one of both.",
+                       o->transformer);
+    }
     OZ_TRY(oz_model_check_links(p->path, err));
     OZ_TRY(read_index(p->path, err));
     OZ_TRY(open_scheduler(p, o, err));
@@ -383,6 +423,7 @@ enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder,
         status = OZ_FAIL_NOMEM(err, folder);
     } else {
         p->modulation->mode = options->modulation;
+        p->dummy = options->dummy;
         status = open_all(p, options, err);
     }
     if (status != OZ_OK) {

@@ -62,6 +62,7 @@ struct oz_pipeline_defaults {
 struct oz_pipeline {
     char *path, *name;
     const char *class_name;
+    bool dummy; /* weights are drawn, not read */
     struct oz_pipeline_defaults defaults;
     struct oz_tokenizer *tokenizer;
     struct oz_sched_flow_config scheduler;
@@ -93,6 +94,7 @@ struct oz_pipeline_options {
      * NULL or "": none. */
     const char *scheduler_config;
     enum oz_modulation_mode modulation;
+    bool dummy; /* configs alone are read, and weights drawn (pipe/filling.h) */
 };
 
 /* Opens the model in a folder: configs, headers, tables, matches. Tensors that do not fit are no

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dev/linear_backend.h"
+#include "pipe/load_format.h"
 #include "quant/config.h"
 
 #define NAME_WIDTH 52
@@ -300,6 +301,12 @@ void oz_plan_print(const struct oz_plan *p, const struct oz_plan_fit *fit, bool 
     const struct oz_pipeline *m = p->pipeline;
     oz_buf_printf(b, "%s: %s in %s, on %s (%s), %d thread%s\n", m->name, m->class_name, m->path,
                   p->dev->name, p->dev->tier, (int)p->threads, p->threads == 1 ? "" : "s");
+    if (m->dummy) {
+        oz_buf_puts(b, "load format dummy: weights are drawn at random, no file of them is read; "
+                       "\"on disk\" is what one in bf16 would hold.\n");
+    } else if (p->load_format != NULL && p->load_format->meaning != NULL) {
+        oz_buf_printf(b, "load format %s: %s.\n", p->load_format->name, p->load_format->meaning);
+    }
     if (p->linear_backend != NULL && p->linear_backend->meaning != NULL) {
         oz_buf_printf(b, "linear backend %s: %s.\n", p->linear_backend->name,
                       p->linear_backend->meaning);

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "dev/linear_backend.h"
+#include "pipe/load_format.h"
 #include "plan/describe.h"
 #include "quant/config.h"
 
@@ -219,6 +220,10 @@ void oz_plan_json(const struct oz_plan *p, const struct oz_plan_fit *fit, struct
     number(b, "threads", p->threads);
     const struct oz_linear_backend *backend = p->linear_backend;
     member(b, "modulation", oz_modulation_name(p->pipeline->modulation->mode));
+    member(b, "load_format", p->load_format != NULL ? p->load_format->name : "auto");
+    if (p->load_format != NULL && p->load_format->meaning != NULL) {
+        member(b, "load_format_means", p->load_format->meaning);
+    }
     member(b, "linear_backend", backend != NULL ? backend->name : "auto");
     if (backend != NULL && backend->meaning != NULL) {
         member(b, "linear_backend_means", backend->meaning);

@@ -81,6 +81,7 @@ struct oz_plan {
     const struct oz_device *dev;                    /* borrowed */
     const struct oz_request *request;               /* borrowed; NULL: none */
     const struct oz_linear_backend *linear_backend; /* borrowed; NULL: auto */
+    const struct oz_load_format *load_format;       /* borrowed; NULL: auto */
     int32_t threads, max_batch;
     struct oz_plan_layer *layers; /* component by component, in the order of the parameters */
     int32_t count;
