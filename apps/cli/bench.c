@@ -26,6 +26,7 @@ static enum oz_status check_kernels(const struct settings *s)
                           : s->loras.count > 0                     ? "lora"
                           : strcmp(s->modulation, "resident") != 0 ? "modulation"
                           : s->load_format != NULL                 ? "load-format"
+                          : strcmp(s->offload, "none") != 0        ? "offload"
                           : s->linear_backend != NULL              ? "linear-backend"
                           : s->moe_backend != NULL                 ? "moe-backend"
                           : s->report != NULL                      ? "report"

@@ -220,11 +220,15 @@ static enum oz_status say_summary(const struct job *job, struct oz_error *err)
     char *memory = mib <= 0      ? cli_format("peak memory unknown")
                    : mib < 10240 ? cli_format("peak memory %.0f MiB", mib)
                                  : cli_format("peak memory %.1f GiB", mib / 1024);
+    char *uploads = stats.upload_s > 0
+                        ? cli_format(" (of all that uploads of weights %.2f s)", stats.upload_s)
+                        : cli_format("%s", "");
     cli_say("%lld picture%s in %.1f s: load %.1f s, text %.1f s, denoise %.1f s (%lld steps, %s "
-            "steps/s), decode %.1f s; %s%s",
+            "steps/s), decode %.1f s%s; %s%s",
             (long long)job->pictures, job->pictures == 1 ? "" : "s", cli_seconds() - job->began_s,
             stats.load_s, stats.text_s, stats.denoise_s, (long long)stats.steps, speed,
-            stats.decode_s, memory, dummy);
+            stats.decode_s, uploads, memory, dummy);
+    free(uploads);
     free(speed);
     free(memory);
     return OZ_OK;

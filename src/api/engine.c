@@ -113,6 +113,7 @@ enum oz_status oz_api_pipeline_options(struct oz_pipeline_options *how,
                                         .lora_count = o->lora_count,
                                         .scheduler_config = o->scheduler_config};
     OZ_TRY(oz_modulation_parse(&how->modulation, o->modulation, err));
+    OZ_TRY(oz_offload_parse(&how->offload, o->offload, err));
     OZ_TRY(oz_load_format_find(format, o->load_format, err));
     how->dummy = (*format)->dummy;
     return OZ_OK;

@@ -85,7 +85,10 @@ struct oz_device {
      */
     OZ_MUST_USE enum oz_status (*wait)(struct oz_device *dev, struct oz_queue *queue,
                                        struct oz_error *err);
-    /* Marks the queue's present end; later work of another queue can be made to wait for it. */
+    /* Marks the queue's present end; later work of another queue can be made to wait for it. *event is
+     * NULL and becomes a new event, or is one, which then marks this end in place of the one before
+     * (those that wait already wait for that) and is made of nothing new. The caller's to destroy, after
+     * failures too. */
     OZ_MUST_USE enum oz_status (*record)(struct oz_device *dev, struct oz_queue *queue,
                                          struct oz_event **event, struct oz_error *err);
     OZ_MUST_USE enum oz_status (*await)(struct oz_device *dev, struct oz_queue *queue,
@@ -104,7 +107,7 @@ struct oz_device {
 
 /* Version of this contract between the engine and a backend that is a plug-in; raised with every
  * change of struct oz_device, struct oz_op_table or an operator's arguments. */
-#define OZ_BACKEND_ABI 7U
+#define OZ_BACKEND_ABI 8U
 
 /* A backend as the registry lists it. */
 struct oz_backend {

@@ -296,6 +296,8 @@ static enum oz_status make_part(struct workshop *w, const struct oz_pipeline *p,
     enum oz_status status = load_part(p, part, &room, NULL, &stats, err);
     if (status == OZ_OK) {
         struct oz_exec x = begin(ctx, OZ_EXEC_RUN, &w->arena);
+        oz_offload_need(p, OZ_COMPONENT_TRANSFORMER, &x); /* what embeds the timesteps */
+        x.block = NULL; /* what is read of blocks has just been loaded */
         oz_exec_upload(&x, w->times, m->times, w->bytes.times);
         oz_qwen_image_mod_fill_part(&x, &p->transformer, &m->mod, w->times, part, 1);
         status = x.status == OZ_OK ? dev->wait(dev, x.queue, err) : x.status;

@@ -418,11 +418,13 @@ enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder,
     options = options != NULL ? options : &none;
     p->path = oz_strdup(folder);
     p->modulation = oz_alloc_zero(1, sizeof *p->modulation);
+    p->offload = oz_alloc_zero(1, sizeof *p->offload);
     enum oz_status status = OZ_OK;
-    if (p->path == NULL || p->modulation == NULL) {
+    if (p->path == NULL || p->modulation == NULL || p->offload == NULL) {
         status = OZ_FAIL_NOMEM(err, folder);
     } else {
         p->modulation->mode = options->modulation;
+        p->offload->mode = options->offload;
         p->dummy = options->dummy;
         status = open_all(p, options, err);
     }
@@ -457,8 +459,7 @@ enum oz_status oz_pipeline_check(const struct oz_pipeline *p, struct oz_error *e
     return status == OZ_OK ? OZ_OK : OZ_FAIL(err, status, "%s", all.message);
 }
 
-/* What a load of a component is told; the rest is the pass's. */
-static struct oz_load_args load_args(const struct oz_pipeline *p, const struct oz_component *c)
+struct oz_load_args oz_pipeline_load_args(const struct oz_pipeline *p, const struct oz_component *c)
 {
     return (struct oz_load_args){.match = c->match,
                                  .takes = oz_modulation_leaves_in,
@@ -475,12 +476,12 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
     int64_t done = 0;
     int64_t total = 0;
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
-        const struct oz_load_args args = load_args(p, &p->components[i]);
+        const struct oz_load_args args = oz_pipeline_load_args(p, &p->components[i]);
         total += oz_load_bytes(&args);
     }
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
-        struct oz_load_args args = load_args(p, c);
+        struct oz_load_args args = oz_pipeline_load_args(p, c);
         c->loaded = (struct oz_load_stats){0};
         if (model->measuring) { /* perhaps again */
             oz_load_report_deinit(&c->report);
@@ -511,6 +512,10 @@ enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_device *dev, si
     oz_arena_init_measure(&measure, "model");
     OZ_TRY(load_all(p, &measure, NULL, NULL, err));
     *model_bytes = measure.used_bytes;
+    if (oz_offload_is_on(p)) {
+        OZ_TRY(oz_offload_plan(p, err));
+        *model_bytes = p->offload->room_bytes;
+    }
     return oz_modulation_stays(p) ? OZ_OK : oz_modulation_plan(p, err);
 }
 
@@ -519,6 +524,10 @@ enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz
 {
     size_t bytes;
     OZ_TRY(oz_pipeline_plan(p, dev, &bytes, err));
+    if (oz_offload_is_on(p)) {
+        OZ_TRY(oz_offload_load(p, fn, ctx, err));
+        return oz_pipeline_check_files(p, err);
+    }
     if (bytes > 0) {
         OZ_TRY(dev->alloc(dev, bytes, &p->model_memory, err));
     }
@@ -562,6 +571,10 @@ void oz_pipeline_close(struct oz_pipeline **pipeline)
     if (p->modulation != NULL) {
         oz_modulation_deinit(p->modulation, p->dev);
         oz_free(p->modulation);
+    }
+    if (p->offload != NULL) {
+        oz_offload_deinit(p->offload, p->dev);
+        oz_free(p->offload);
     }
     oz_tokenizer_close(&p->tokenizer);
     oz_free(p->defaults.negative_prompt);

@@ -17,6 +17,7 @@
 #include "model/qwen_image/qwen_image.h"
 #include "model/qwen_vae/qwen_vae.h"
 #include "pipe/modulation.h"
+#include "pipe/offload.h"
 #include "pipe/sched_flow.h"
 #include "quant/assign.h"
 #include "quant/layer.h"
@@ -76,7 +77,8 @@ struct oz_pipeline {
     int32_t fallback_step_count;
     /* Its table is made by runs, which see a pipeline that does not change otherwise. */
     struct oz_modulation *modulation;
-    struct oz_device *dev; /* borrowed; NULL until loaded */
+    struct oz_offload *offload; /* likewise: what of the weights is on the device */
+    struct oz_device *dev;      /* borrowed; NULL until loaded */
     void *model_memory;
     struct oz_arena model;
 };
@@ -94,6 +96,7 @@ struct oz_pipeline_options {
      * NULL or "": none. */
     const char *scheduler_config;
     enum oz_modulation_mode modulation;
+    enum oz_offload_mode offload;
     bool dummy; /* configs alone are read, and weights drawn (pipe/filling.h) */
 };
 
@@ -109,7 +112,7 @@ OZ_MUST_USE enum oz_status oz_pipeline_check(const struct oz_pipeline *p, struct
 
 /* Checks that, and gives every parameter its codec and kernel for `dev` (which may be plan-only, and
  * must outlive the pipeline) without reading a weight. *model_bytes: what a load will take of the
- * model arena, exactly. */
+ * device for weights, exactly: the model arena, or the room that offloaded ones pass through. */
 OZ_MUST_USE enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_device *dev,
                                             size_t *model_bytes, struct oz_error *err);
 
@@ -118,6 +121,10 @@ OZ_MUST_USE enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_dev
 OZ_MUST_USE enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev,
                                             oz_progress_fn progress, void *progress_ctx,
                                             struct oz_error *err);
+
+/* What a load of a component is told of the pipeline; the rest is the pass's. */
+struct oz_load_args oz_pipeline_load_args(const struct oz_pipeline *p,
+                                          const struct oz_component *c);
 
 /* OZ_ERR_IO when a file of the model is not what was opened any more (ckpt/table.h). */
 OZ_MUST_USE enum oz_status oz_pipeline_check_files(const struct oz_pipeline *p,

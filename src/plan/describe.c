@@ -257,7 +257,9 @@ static void put_memory(struct oz_buf *b, const struct oz_plan *p)
                   (int)p->task_count, p->task_count == 1 ? "" : "s", t->width, t->height, t->steps,
                   oz_task_has_cfg(t) ? " with guidance" : "", (int)p->max_batch);
     oz_buf_printf(b, "  %-44s%13s%13s\n", "", "load", "run");
-    put_line(b, "weights, in memory", m->resident, m->resident);
+    bool offloads = oz_offload_is_on(p->pipeline);
+    put_line(b, offloads ? "weights, on the device at a time" : "weights, in memory", m->resident,
+             m->resident);
     put_line(b, "staging (largest of the components')", m->staging, -1);
     put_line(b, "schedules and lists", m->bookkeeping, m->bookkeeping);
     put_line(b, "scratch of a step", -1, (int64_t)r->step);
@@ -270,6 +272,9 @@ static void put_memory(struct oz_buf *b, const struct oz_plan *p)
     put_line(b, "pictures that are done", -1, (int64_t)r->pictures);
     put_line(b, "peak (components load one after the other)", m->load, m->run);
     put_line(b, "besides: the bare process", m->process, m->process);
+    if (offloads) {
+        put_line(b, "besides: weights in pinned host memory", m->pinned, m->pinned);
+    }
     put_line(b, "besides: weights mapped from the files", m->mapped, m->mapped);
     oz_buf_puts(b, "  The system takes pages of mapped files back when it needs them.\n");
 }
