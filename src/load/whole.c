@@ -113,8 +113,11 @@ static enum oz_status place(const struct oz_load_args *a, const struct oz_load_i
     if (a->dev->host_memory || bytes == 0) {
         return move(a, item, memory, err);
     }
-    void *staging;
-    OZ_TRY(a->dev->alloc_host(a->dev, bytes, &staging, err));
+    bool in_ring = a->ring != NULL && bytes <= a->ring->bytes;
+    void *staging = in_ring ? a->ring->memory : NULL;
+    if (!in_ring) {
+        OZ_TRY(a->dev->alloc_host(a->dev, bytes, &staging, err));
+    }
     enum oz_status status = move(a, item, staging, err);
     if (status == OZ_OK) {
         status = a->dev->upload(a->dev, NULL, memory, staging, bytes, err);
@@ -122,7 +125,9 @@ static enum oz_status place(const struct oz_load_args *a, const struct oz_load_i
     if (status == OZ_OK) {
         status = a->dev->wait(a->dev, NULL, err);
     }
-    a->dev->free_host(a->dev, staging);
+    if (!in_ring) {
+        a->dev->free_host(a->dev, staging);
+    }
     return status;
 }
 

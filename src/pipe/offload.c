@@ -175,6 +175,7 @@ static enum oz_status load_component(struct oz_pipeline *p, enum oz_component_id
         uint8_t *base = (uint8_t *)o->room + place_of(parts, i);
         oz_arena_init_view(&room, "offload", base, parts->bytes[i], dev->host_memory);
         args.model = &room;
+        args.ring = oz_pipeline_ring(p, &p->ring);
         enum oz_status status = load_part(p, id, i, &args, err);
         oz_arena_deinit(&room);
         if (status == OZ_OK && parts->bytes[i] > 0) {

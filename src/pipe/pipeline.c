@@ -469,6 +469,11 @@ struct oz_load_args oz_pipeline_load_args(const struct oz_pipeline *p, const str
                                  .lora = c->lora};
 }
 
+struct oz_load_ring *oz_pipeline_ring(const struct oz_pipeline *p, struct oz_load_ring *ring)
+{
+    return p->dev->host_memory ? NULL : ring;
+}
+
 /* One pass over all components: measuring, or for real. */
 static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz_progress_fn fn,
                                void *ctx, struct oz_error *err)
@@ -495,6 +500,7 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
         args.done_bytes = &done;
         args.total_bytes = total;
         args.stats = &c->loaded;
+        args.ring = oz_pipeline_ring(p, &p->ring);
         OZ_TRY(oz_load_component(&args, err));
     }
     return OZ_OK;
@@ -523,17 +529,19 @@ enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz
                                 void *ctx, struct oz_error *err)
 {
     size_t bytes;
+    enum oz_status status;
     OZ_TRY(oz_pipeline_plan(p, dev, &bytes, err));
     if (oz_offload_is_on(p)) {
-        OZ_TRY(oz_offload_load(p, fn, ctx, err));
-        return oz_pipeline_check_files(p, err);
+        status = oz_offload_load(p, fn, ctx, err);
+    } else {
+        if (bytes > 0) {
+            OZ_TRY(dev->alloc(dev, bytes, &p->model_memory, err));
+        }
+        oz_arena_init_view(&p->model, "model", p->model_memory, bytes, dev->host_memory);
+        status = load_all(p, &p->model, fn, ctx, err);
     }
-    if (bytes > 0) {
-        OZ_TRY(dev->alloc(dev, bytes, &p->model_memory, err));
-    }
-    oz_arena_init_view(&p->model, "model", p->model_memory, bytes, dev->host_memory);
-    OZ_TRY(load_all(p, &p->model, fn, ctx, err));
-    return oz_pipeline_check_files(p, err);
+    oz_load_ring_deinit(&p->ring, dev);
+    return status == OZ_OK ? oz_pipeline_check_files(p, err) : status;
 }
 
 enum oz_status oz_pipeline_check_files(const struct oz_pipeline *p, struct oz_error *err)

@@ -79,6 +79,7 @@ struct oz_pipeline {
     struct oz_modulation *modulation;
     struct oz_offload *offload; /* likewise: what of the weights is on the device */
     struct oz_device *dev;      /* borrowed; NULL until loaded */
+    struct oz_load_ring ring;   /* what loads stage in, while one goes on */
     void *model_memory;
     struct oz_arena model;
 };
@@ -125,6 +126,10 @@ OZ_MUST_USE enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_dev
 /* What a load of a component is told of the pipeline; the rest is the pass's. */
 struct oz_load_args oz_pipeline_load_args(const struct oz_pipeline *p,
                                           const struct oz_component *c);
+
+/* The ring itself where it is worth keeping from load to load: memory that a device can fetch from is dear
+ * to take. Else NULL: each load gives its staging back. */
+struct oz_load_ring *oz_pipeline_ring(const struct oz_pipeline *p, struct oz_load_ring *ring);
 
 /* OZ_ERR_IO when a file of the model is not what was opened any more (ckpt/table.h). */
 OZ_MUST_USE enum oz_status oz_pipeline_check_files(const struct oz_pipeline *p,

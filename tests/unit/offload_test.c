@@ -1,9 +1,7 @@
 /*
- * Offloaded weights, on a device that stands for one with memory of its own: the CPU's kernels, and
- * transfers that are late. What the default queue is given is done at once; uploads of another queue
- * are done when somebody waits for them, and may not begin before the default queue has passed the
- * latest mark. So a weight that is read before its upload was awaited is another block's, and one that is
- * overwritten too early is noticed.
+ * Offloaded weights, on a device with memory of its own whose uploads are late (late_device.h): a weight
+ * that is read before its upload was awaited is another block's, and one that is overwritten too early
+ * is noticed.
  */
 #include "test.h"
 
@@ -11,190 +9,21 @@
 #include "base/error.h"
 #include "base/pool.h"
 #include "dev/device.h"
+#include "late_device.h"
 #include "pipe/generate.h"
 #include "pipe/pipeline.h"
 
 #define MODEL OZ_TEST_DIR "/../models/emoji"
-#define LATE 64
-#define BLOCKS 64
-
-struct late {
-    void *dst;
-    const void *src;
-    size_t bytes;
-};
-
-struct oz_queue {
-    struct late late[LATE];
-    int64_t begun, done; /* uploads */
-    int64_t fence;       /* mark of the default queue that it waits for */
-};
-
-struct oz_event {
-    struct oz_queue *queue; /* NULL: the default one */
-    int64_t uploads, mark;
-};
-
-struct block {
-    void *memory;
-    size_t bytes;
-};
-
 static struct oz_pool *pool;
 static struct oz_device *cpu;
 static struct oz_device far;
 static struct oz_error err;
-static struct block taken[BLOCKS], pinned[BLOCKS]; /* memory that is held */
-static int64_t mark;                               /* of the default queue */
-static int32_t queues, events;                     /* that there are */
-static int32_t late_uploads;                       /* in all */
-static int32_t uploads_left;                       /* before one fails; negative: none does */
 
 static void require(enum oz_status status)
 {
     if (status != OZ_OK) {
         fail_msg("%s", err.message);
     }
-}
-
-static void note(struct block *list, void *memory, size_t bytes)
-{
-    for (int i = 0; i < BLOCKS; i++) {
-        if (list[i].memory == NULL) {
-            list[i] = (struct block){memory, bytes};
-            return;
-        }
-    }
-    fail_msg("more than %d blocks of memory", BLOCKS);
-}
-
-static void forget(struct block *list, const void *memory)
-{
-    for (int i = 0; i < BLOCKS; i++) {
-        list[i] = list[i].memory == memory ? (struct block){0} : list[i];
-    }
-}
-
-static size_t held(const struct block *list)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < BLOCKS; i++) {
-        bytes += list[i].bytes;
-    }
-    return bytes;
-}
-
-static enum oz_status take(struct oz_device *dev, size_t bytes, void **out, struct oz_error *e)
-{
-    OZ_TRY(cpu->alloc(dev, bytes, out, e));
-    memset(*out, 0x7F, bytes); /* NaN in bf16 and f32: what nobody wrote is noticed */
-    note(taken, *out, bytes);
-    return OZ_OK;
-}
-
-static void give(struct oz_device *dev, void *memory)
-{
-    forget(taken, memory);
-    cpu->free(dev, memory);
-}
-
-static enum oz_status take_host(struct oz_device *dev, size_t bytes, void **out, struct oz_error *e)
-{
-    OZ_TRY(cpu->alloc_host(dev, bytes, out, e));
-    note(pinned, *out, bytes);
-    return OZ_OK;
-}
-
-static void give_host(struct oz_device *dev, void *memory)
-{
-    forget(pinned, memory);
-    cpu->free_host(dev, memory);
-}
-
-static enum oz_status upload(struct oz_device *dev, struct oz_queue *queue, void *dst,
-                             const void *host, size_t bytes, struct oz_error *e)
-{
-    if (uploads_left-- == 0) {
-        return OZ_FAIL(e, OZ_ERR_DEVICE, "The upload fails.");
-    }
-    if (queue == NULL) {
-        return cpu->upload(dev, NULL, dst, host, bytes, e);
-    }
-    assert_true(queue->begun - queue->done < LATE);
-    assert_int_equal(queue->fence, mark); /* else the slot may still be read */
-    queue->late[queue->begun++ % LATE] = (struct late){dst, host, bytes};
-    late_uploads++;
-    return OZ_OK;
-}
-
-static void catch_up(struct oz_queue *q, int64_t uploads)
-{
-    for (; q->done < uploads; q->done++) {
-        const struct late *l = &q->late[q->done % LATE];
-        memcpy(l->dst, l->src, l->bytes);
-    }
-}
-
-static enum oz_status queue_create(struct oz_device *dev, struct oz_queue **out, struct oz_error *e)
-{
-    (void)dev;
-    *out = oz_alloc_zero(1, sizeof **out);
-    queues += *out != NULL;
-    return *out != NULL ? OZ_OK : OZ_FAIL_NOMEM(e, "a queue");
-}
-
-static void queue_destroy(struct oz_device *dev, struct oz_queue *queue)
-{
-    (void)dev;
-    queues--;
-    oz_free(queue);
-}
-
-static enum oz_status queue_wait(struct oz_device *dev, struct oz_queue *queue, struct oz_error *e)
-{
-    (void)dev;
-    (void)e;
-    if (queue != NULL) {
-        catch_up(queue, queue->begun);
-    }
-    return OZ_OK;
-}
-
-static enum oz_status queue_record(struct oz_device *dev, struct oz_queue *queue,
-                                   struct oz_event **event, struct oz_error *e)
-{
-    (void)dev;
-    if (*event == NULL) {
-        *event = oz_alloc_zero(1, sizeof **event);
-        events += *event != NULL;
-    }
-    if (*event == NULL) {
-        return OZ_FAIL_NOMEM(e, "an event");
-    }
-    mark += queue == NULL;
-    **event = (struct oz_event){queue, queue != NULL ? queue->begun : 0, mark};
-    return OZ_OK;
-}
-
-static enum oz_status queue_await(struct oz_device *dev, struct oz_queue *queue,
-                                  struct oz_event *event, struct oz_error *e)
-{
-    (void)dev;
-    (void)e;
-    if (queue != NULL) {
-        assert_null(event->queue);
-        queue->fence = event->mark;
-    } else if (event->queue != NULL) {
-        catch_up(event->queue, event->uploads);
-    }
-    return OZ_OK;
-}
-
-static void event_destroy(struct oz_device *dev, struct oz_event *event)
-{
-    (void)dev;
-    events -= event != NULL;
-    oz_free(event);
 }
 
 static int start(void **state)
@@ -204,21 +33,8 @@ static int start(void **state)
         oz_device_open(&cpu, "cpu", 0, pool, &err) != OZ_OK) {
         return 1;
     }
-    far = *cpu;
-    far.host_memory = false;
-    far.name = "far";
-    far.alloc = take;
-    far.free = give;
-    far.alloc_host = take_host;
-    far.free_host = give_host;
-    far.upload = upload;
-    far.queue_create = queue_create;
-    far.queue_destroy = queue_destroy;
-    far.wait = queue_wait;
-    far.record = queue_record;
-    far.await = queue_await;
-    far.event_destroy = event_destroy;
-    uploads_left = -1;
+    late_device_init(&far, cpu);
+    late_device.fenced = true;
     return 0;
 }
 
@@ -280,11 +96,11 @@ static void compare_modes(struct oz_pipeline_options how)
         how.offload = (enum oz_offload_mode)mode;
         struct oz_pipeline *p = open_model(how);
         require(oz_pipeline_plan(p, &far, &planned, &err));
-        assert_int_equal(held(taken), 0); /* nothing is taken by planning */
+        assert_int_equal(late_device_taken(), 0); /* nothing is taken by planning */
         require(oz_pipeline_load(p, &far, NULL, NULL, &err));
-        assert_int_equal(held(taken), planned);
-        assert_int_equal(held(pinned), p->offload->pinned_bytes);
-        late_uploads = 0;
+        assert_int_equal(late_device_taken(), planned);
+        assert_int_equal(late_device_pinned(), p->offload->pinned_bytes);
+        late_device.uploads = 0;
         for (int32_t together = 1; together <= PICTURES; together += PICTURES - 1) {
             float *got[PICTURES];
             require(draw(p, together, got));
@@ -298,13 +114,13 @@ static void compare_modes(struct oz_pipeline_options how)
             all = planned;
         } else {
             assert_true(planned < all);
-            assert_true(p->offload->pinned_bytes >= all - OZ_DEVICE_ALIGN * BLOCKS);
+            assert_true(p->offload->pinned_bytes >= all - OZ_DEVICE_ALIGN * 64);
         }
-        assert_true((late_uploads > 0) == (mode == OZ_OFFLOAD_BLOCK));
-        assert_int_equal(queues, mode == OZ_OFFLOAD_BLOCK);
+        assert_true((late_device.uploads > 0) == (mode == OZ_OFFLOAD_BLOCK));
+        assert_int_equal(late_device.queues, mode == OZ_OFFLOAD_BLOCK);
         oz_pipeline_close(&p);
-        assert_int_equal(held(taken) + held(pinned), 0);
-        assert_int_equal(queues + events, 0);
+        assert_int_equal(late_device_taken() + late_device_pinned(), 0);
+        assert_int_equal(late_device.queues + late_device.events, 0);
     }
     for (int i = 0; i < PICTURES; i++) {
         oz_free(want[i]);
@@ -360,21 +176,21 @@ static void failing_uploads(void **state)
         float *got[PICTURES];
         struct oz_pipeline *p =
             open_model((struct oz_pipeline_options){.offload = (enum oz_offload_mode)mode});
-        uploads_left = 3;
+        late_device.uploads_left = 3;
         assert_int_equal(oz_pipeline_load(p, &far, NULL, NULL, &err), OZ_ERR_DEVICE);
         oz_pipeline_close(&p);
-        assert_int_equal(held(taken) + held(pinned), 0);
-        uploads_left = -1;
+        assert_int_equal(late_device_taken() + late_device_pinned(), 0);
+        late_device.uploads_left = -1;
         p = open_model((struct oz_pipeline_options){.offload = (enum oz_offload_mode)mode});
         require(oz_pipeline_load(p, &far, NULL, NULL, &err));
-        size_t taken_then = held(taken);
+        size_t taken_then = late_device_taken();
         require(draw(p, PICTURES, want));
         for (int32_t n = 0; n < 60; n += 7) {
-            uploads_left = n;
+            late_device.uploads_left = n;
             assert_int_equal(draw(p, PICTURES, got), OZ_ERR_DEVICE);
             assert_string_equal(err.message, "The upload fails.");
-            assert_int_equal(held(taken), taken_then);
-            uploads_left = -1;
+            assert_int_equal(late_device_taken(), taken_then);
+            late_device.uploads_left = -1;
             require(draw(p, PICTURES, got));
             expect_same(got, want);
         }
@@ -382,7 +198,7 @@ static void failing_uploads(void **state)
             oz_free(want[i]);
         }
         oz_pipeline_close(&p);
-        assert_int_equal(queues + events, 0);
+        assert_int_equal(late_device.queues + late_device.events, 0);
     }
 }
 
