@@ -34,7 +34,6 @@ static int start(void **state)
         return 1;
     }
     late_device_init(&far, cpu);
-    late_device.fenced = true;
     return 0;
 }
 
