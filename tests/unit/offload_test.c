@@ -201,6 +201,35 @@ static void failing_uploads(void **state)
     }
 }
 
+/* Allocations of loading and of a call fail, one in each run: it is said, and nothing is lost. */
+static void failing_allocations(void **state)
+{
+    uint64_t calls = 0;
+    int refused = 0;
+    for (uint64_t n = 0; n <= calls; n += 1 + n / 2) { /* first: how many there are */
+        float *got[PICTURES];
+        struct oz_pipeline *p = open_model((struct oz_pipeline_options){
+            .modulation = OZ_MODULATION_SCHEDULE, .offload = OZ_OFFLOAD_BLOCK});
+        uint64_t before = oz_alloc_calls();
+        oz_alloc_fail_at(n, 0);
+        enum oz_status status = oz_pipeline_load(p, &far, NULL, NULL, &err);
+        if (status == OZ_OK) {
+            status = draw(p, PICTURES, got);
+        }
+        oz_alloc_fail_at(0, 0);
+        calls = n == 0 ? oz_alloc_calls() - before : calls;
+        assert_true(status == OZ_OK || status == OZ_ERR_NOMEM);
+        for (int i = 0; i < PICTURES && status == OZ_OK; i++) {
+            oz_free(got[i]);
+        }
+        refused += status != OZ_OK;
+        oz_pipeline_close(&p);
+        assert_int_equal(late_device_taken() + late_device_pinned(), 0);
+        assert_int_equal(late_device.queues + late_device.events, 0);
+    }
+    assert_true(refused > 10);
+}
+
 static void names(void **state)
 {
     enum oz_offload_mode mode;
@@ -217,9 +246,13 @@ static void names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(modes),        cmocka_unit_test(with_modulation_that_passes),
-        cmocka_unit_test(with_dummies), cmocka_unit_test(less_and_less),
-        cmocka_unit_test(of_the_host),  cmocka_unit_test(failing_uploads),
+        cmocka_unit_test(modes),
+        cmocka_unit_test(with_modulation_that_passes),
+        cmocka_unit_test(with_dummies),
+        cmocka_unit_test(less_and_less),
+        cmocka_unit_test(of_the_host),
+        cmocka_unit_test(failing_uploads),
+        cmocka_unit_test(failing_allocations),
         cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, start, stop);
