@@ -15,6 +15,8 @@
 
 #define CARD_BAND_BYTES \
     (INT64_C(256) << 20) /* of the VAE's maps between a norm and its convolution */
+#define CARD_RING_BYTES \
+    (INT64_C(192) << 20) /* the widest weights wait whole for their scale, two chunks beside them */
 #define MAX_CONFIG_BYTES (1U << 20)
 
 static const struct {
@@ -465,6 +467,7 @@ struct oz_load_args oz_pipeline_load_args(const struct oz_pipeline *p, const str
                                  .takes = oz_modulation_leaves_in,
                                  .takes_ctx = p,
                                  .dev = p->dev,
+                                 .ring_bytes = p->dev->host_memory ? 0 : CARD_RING_BYTES,
                                  .assignment = c->assignment.table != NULL ? &c->assignment : NULL,
                                  .lora = c->lora};
 }
