@@ -25,6 +25,8 @@ static enum oz_status check_kernels(const struct settings *s)
                           : s->transformer != NULL                 ? "transformer"
                           : s->loras.count > 0                     ? "lora"
                           : strcmp(s->modulation, "resident") != 0 ? "modulation"
+                          : s->load_format != NULL                 ? "load-format"
+                          : strcmp(s->offload, "none") != 0        ? "offload"
                           : s->linear_backend != NULL              ? "linear-backend"
                           : s->moe_backend != NULL                 ? "moe-backend"
                           : s->report != NULL                      ? "report"
@@ -74,6 +76,7 @@ static enum oz_status bench_model(const struct settings *s, struct progress *pro
     struct oz_bench_model_options options;
     struct oz_engine_options engine;
     struct oz_error err;
+    struct text_list ignored = {0};
     bool verbose = false;
     if (s->max_slowdown >= 0 && s->against == NULL) {
         return cli_fail(OZ_ERR_ARG, "--max-slowdown needs --against FILE.");
@@ -82,15 +85,7 @@ static enum oz_status bench_model(const struct settings *s, struct progress *pro
         return cli_fail(OZ_ERR_ARG, "--report must be a name that ends in .html, not '%s'.",
                         s->report);
     }
-    oz_engine_options_default(&engine);
-    engine.model = s->model;
-    engine.device = s->device;
-    engine.precision = strcmp(s->precision, "f32") == 0 ? OZ_PRECISION_F32 : OZ_PRECISION_BF16;
-    engine.threads = s->threads;
-    engine.max_header_bytes = s->max_header_bytes;
-    engine.transformer = s->transformer;
-    engine.loras = s->loras.items;
-    engine.lora_count = (int32_t)s->loras.count;
+    cli_model_options(&engine, s, &ignored);
     engine.log = cli_log;
     engine.log_ctx = &verbose;
     engine.progress = cli_progress;
@@ -106,6 +101,7 @@ static enum oz_status bench_model(const struct settings *s, struct progress *pro
     options.against = s->against;
     options.max_slowdown_percent = s->max_slowdown;
     enum oz_status status = oz_bench_model(&options, cli_write, NULL, &err);
+    cli_model_options_free(&ignored);
     cli_progress_end(progress);
     if (status == OZ_ERR_CANCELLED) {
         return cli_fail(OZ_ERR_CANCELLED, "Interrupted; nothing was written.");

@@ -6,6 +6,7 @@
 #include <ounce/ounce.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "command.h"
 #include "common/words.h"
@@ -199,6 +200,11 @@ static enum oz_status write_sheet(struct job *job, struct oz_error *err)
     return status;
 }
 
+static bool is_dummy(const struct settings *s)
+{
+    return s->load_format != NULL && strcasecmp(s->load_format, "dummy") == 0;
+}
+
 /* "8 pictures in 9.8 s: load 0.1 s, text 0.2 s, denoise 8.9 s (160 steps, 18 steps/s), decode 0.6 s;
  * peak memory 96 MiB" */
 static enum oz_status say_summary(const struct job *job, struct oz_error *err)
@@ -210,15 +216,20 @@ static enum oz_status say_summary(const struct job *job, struct oz_error *err)
     }
     double rate = stats.denoise_s > 0 ? (double)stats.steps / stats.denoise_s : 0;
     char *speed = cli_format(rate < 10 ? "%.2g" : "%.0f", rate);
+    const char *dummy = is_dummy(job->settings) ? "; the weights were dummies" : "";
     double mib = (double)stats.peak_resident_bytes / (1024 * 1024);
     char *memory = mib <= 0      ? cli_format("peak memory unknown")
                    : mib < 10240 ? cli_format("peak memory %.0f MiB", mib)
                                  : cli_format("peak memory %.1f GiB", mib / 1024);
+    char *uploads = stats.upload_s > 0
+                        ? cli_format(" (of all that uploads of weights %.2f s)", stats.upload_s)
+                        : cli_format("%s", "");
     cli_say("%lld picture%s in %.1f s: load %.1f s, text %.1f s, denoise %.1f s (%lld steps, %s "
-            "steps/s), decode %.1f s; %s",
+            "steps/s), decode %.1f s%s; %s%s",
             (long long)job->pictures, job->pictures == 1 ? "" : "s", words_seconds() - job->began_s,
             stats.load_s, stats.text_s, stats.denoise_s, (long long)stats.steps, speed,
-            stats.decode_s, memory);
+            stats.decode_s, uploads, memory, dummy);
+    free(uploads);
     free(speed);
     free(memory);
     return OZ_OK;

@@ -42,6 +42,8 @@ void cli_model_options(struct oz_engine_options *options, const struct settings 
     options->ignored_layer_count = (int32_t)ignored->count;
     options->keep = s->keep;
     options->modulation = s->modulation;
+    options->load_format = s->load_format;
+    options->offload = s->offload;
     options->linear_backend = s->linear_backend;
     options->moe_backend = s->moe_backend;
     options->allow_unmatched = s->allow_unmatched;

@@ -131,6 +131,18 @@ struct oz_engine_options {
      * for every timestep that bf16 knows (timesteps are rounded to it).
      * "schedule" never changes a result. (docs/options/modulation.md) */
     const char *modulation;
+
+    /* Where weights come from: "auto" (NULL and "" too): the model's files, which say what they are;
+     * "dummy": nowhere: they are drawn, and the model's folder needs its configs and tokenizer only.
+     * Pictures are noise, and say so in their metadata. Of vLLM's other names those that ounce reads
+     * anyway mean auto, the others are refused (docs/options/load-format.md). */
+    const char *load_format;
+
+    /* Which weights are on a device with memory of its own: "none" (NULL and "" too): all, always;
+     * "stage": those of the text encoder, the transformer or the VAE, while their stage runs; "block":
+     * likewise, but of a stage's blocks two at a time. The others wait in pinned host memory. Never
+     * changes a picture. An error on a device whose memory is the host's (docs/options/offload.md). */
+    const char *offload;
 };
 
 OZ_API void oz_engine_options_init(struct oz_engine_options *options, size_t struct_size);
@@ -210,7 +222,7 @@ OZ_API const uint8_t *oz_image_pixels(const struct oz_image *image);
 OZ_API const float *oz_image_floats(const struct oz_image *image);
 /* The request that made it, as a JSON object (prompt, negative_prompt, width, height,
  * num_inference_steps, true_cfg_scale,
- * seed, model, quantization, loras, scheduler_config and modulation grid if there are any, precision, version); borrowed. Empty string for images not made by oz_image_generate. */
+ * seed, model, quantization, loras, scheduler_config, modulation grid and load_format dummy if there are any, precision, version); borrowed. Empty string for images not made by oz_image_generate. */
 OZ_API const char *oz_image_metadata(const struct oz_image *image);
 
 struct oz_png_options {
@@ -243,6 +255,8 @@ struct oz_stats {
     int64_t weight_bytes;        /* resident parameters, mapped ones included */
     int64_t plan_bytes;          /* arenas for running, as measured before the first step */
     int64_t peak_resident_bytes; /* of the process, from the operating system; 0: unknown */
+    double
+        upload_s; /* within text_s, denoise_s and decode_s: uploads of offloaded stages' weights */
 };
 OZ_API OZ_MUST_USE enum oz_status oz_engine_stats(const struct oz_engine *engine,
                                                   struct oz_stats *stats, struct oz_error *err);

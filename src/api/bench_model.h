@@ -32,7 +32,7 @@ struct oz_bench_model {
     const char *tier;
     int32_t threads, repeats, width, height, steps;
     double scale;
-    bool f32_math;
+    bool f32_math, dummy;            /* dummy weights: nothing is read */
     double *seconds[OZ_BENCH_PARTS]; /* [repeats], ascending when measured */
     int64_t load_bytes;              /* of the weight files */
     double read_s; /* that reading them takes, cached as they are: the best of repeats */

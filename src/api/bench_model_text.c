@@ -23,6 +23,11 @@ static double read_rate(const struct oz_bench_model *m)
     return m->read_s > 0 ? (double)m->load_bytes / m->read_s / 1e9 : (double)NAN;
 }
 
+static const char *load_format(const struct oz_bench_model *m)
+{
+    return m->dummy ? "dummy" : "auto";
+}
+
 /* ---- for people ---- */
 
 static void put_change(const struct oz_bench_model *m, struct oz_buf *b, int index)
@@ -46,7 +51,9 @@ void oz_bench_model_print(const struct oz_bench_model *m, struct oz_buf *b)
     for (int i = 0; i < OZ_BENCH_PARTS; i++) {
         oz_buf_printf(b, "%-8s %10.2f ms %9.2f ms", oz_bench_part_names[i],
                       1e3 * oz_bench_median(m, (enum oz_bench_part)i), 1e3 * m->seconds[i][0]);
-        if (i == OZ_BENCH_LOAD) {
+        if (i == OZ_BENCH_LOAD && m->dummy) {
+            oz_buf_printf(b, "   %.2f GB/s of weights, which are dummies", load_rate(m));
+        } else if (i == OZ_BENCH_LOAD) {
             oz_buf_printf(b, "   %.2f GB/s, %.0f %% of reading the files (%.2f GB/s)", load_rate(m),
                           100 * load_rate(m) / read_rate(m), read_rate(m));
         } else if (i == OZ_BENCH_STEP) {
@@ -86,6 +93,7 @@ void oz_bench_model_json(const struct oz_bench_model *m, struct oz_buf *b)
     number(b, "true_cfg_scale", m->scale);
     oz_buf_printf(b, ",\"precision\":\"%s\",\"tier\":\"%s\",\"threads\":%d,\"repeats\":%d",
                   m->f32_math ? "f32" : "bf16", m->tier, m->threads, m->repeats);
+    oz_buf_printf(b, ",\"load_format\":\"%s\"", load_format(m));
     for (int i = 0; i < OZ_BENCH_PARTS; i++) {
         oz_buf_printf(b, ",\n\"%s_s\":{", oz_bench_part_names[i]);
         number(b, "median", oz_bench_median(m, (enum oz_bench_part)i));
@@ -148,6 +156,10 @@ static enum oz_status check_same(const struct oz_bench_model *m, const struct oz
     if (strcmp(oz_json_string(oz_json_get(old, "document"), ""), "ounce bench") != 0) {
         return OZ_FAIL(err, OZ_ERR_FORMAT, "%s is not what `ounce bench MODEL --json` writes.",
                        name);
+    }
+    const char *format = oz_json_string(oz_json_get(old, "load_format"), "auto");
+    if (strcmp(format, load_format(m)) != 0) { /* earlier versions had files alone */
+        return differ(name, "load_format", format, load_format(m), err);
     }
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const char *was = oz_json_string(oz_json_get(old, texts[i].key), "?");

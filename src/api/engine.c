@@ -103,6 +103,22 @@ enum oz_status oz_api_write(const struct oz_buf *b, const char *what, const char
 
 /* ---- opening ---- */
 
+enum oz_status oz_api_pipeline_options(struct oz_pipeline_options *how,
+                                       const struct oz_load_format **format,
+                                       const struct oz_engine_options *o, struct oz_error *err)
+{
+    *how = (struct oz_pipeline_options){.max_header_bytes = o->max_header_bytes,
+                                        .transformer = o->transformer,
+                                        .loras = o->loras,
+                                        .lora_count = o->lora_count,
+                                        .scheduler_config = o->scheduler_config};
+    OZ_TRY(oz_modulation_parse(&how->modulation, o->modulation, err));
+    OZ_TRY(oz_offload_parse(&how->offload, o->offload, err));
+    OZ_TRY(oz_load_format_find(format, o->load_format, err));
+    how->dummy = (*format)->dummy;
+    return OZ_OK;
+}
+
 static enum oz_status check_options(const struct oz_engine_options *o, struct oz_error *err)
 {
     if (o->precision != 0 && o->precision != OZ_PRECISION_F32 &&
@@ -120,8 +136,9 @@ static enum oz_status check_options(const struct oz_engine_options *o, struct oz
                        "A keep-list or unmatched patterns are chosen, but no quantization is asked "
                        "for.");
     }
-    enum oz_modulation_mode modulation;
-    OZ_TRY(oz_modulation_parse(&modulation, o->modulation, err));
+    struct oz_pipeline_options how;
+    const struct oz_load_format *format;
+    OZ_TRY(oz_api_pipeline_options(&how, &format, o, err));
     OZ_TRY(oz_api_check_header_limit(o->max_header_bytes, err));
     OZ_TRY(oz_api_check_loras(o->loras, o->lora_count, err));
     if (o->max_batch < 0 || o->max_batch > 1024) {
@@ -187,6 +204,9 @@ static enum oz_status tell_additions(struct oz_engine *e, const struct oz_engine
         oz_buf_puts(&b, ",\"modulation\":");
         oz_buf_json(&b, oz_modulation_name(e->pipeline->modulation->mode));
     }
+    if (e->pipeline->dummy) {
+        oz_buf_puts(&b, ",\"load_format\":\"dummy\"");
+    }
     if (backend->meaning != NULL) {
         oz_buf_puts(&b, ",\"linear_backend\":");
         oz_buf_json(&b, backend->name);
@@ -207,15 +227,12 @@ static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_opt
     OZ_TRY(oz_api_device_flags(&flags, &backend, o, err));
     OZ_TRY(oz_device_open(&e->dev, o->device != NULL ? o->device : "cpu", flags, e->pool, err));
     OZ_TRY(oz_model_find(o->model, &path, err));
-    enum oz_modulation_mode modulation;
-    OZ_TRY(oz_modulation_parse(&modulation, o->modulation, err));
-    const struct oz_pipeline_options how = {.modulation = modulation,
-                                            .max_header_bytes = o->max_header_bytes,
-                                            .transformer = o->transformer,
-                                            .loras = o->loras,
-                                            .lora_count = o->lora_count,
-                                            .scheduler_config = o->scheduler_config};
-    enum oz_status status = oz_pipeline_open(&e->pipeline, path, &how, err);
+    struct oz_pipeline_options how;
+    const struct oz_load_format *format;
+    enum oz_status status = oz_api_pipeline_options(&how, &format, o, err);
+    if (status == OZ_OK) {
+        status = oz_pipeline_open(&e->pipeline, path, &how, err);
+    }
     oz_free(path);
     OZ_TRY(status);
     OZ_TRY(oz_api_check_moe(e->pipeline, o, err));
@@ -231,6 +248,11 @@ static enum oz_status open_parts(struct oz_engine *e, const struct oz_engine_opt
 static void log_opened(const struct oz_engine *e)
 {
     const struct oz_pipeline *p = e->pipeline;
+    if (p->dummy) {
+        oz_log(OZ_LOG_WARN, "load",
+               "The weights are dummies, drawn at random: pictures are noise, times and memory are "
+               "those of the real model.");
+    }
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         const struct oz_component *c = &p->components[i];
         oz_log(OZ_LOG_INFO, "load",

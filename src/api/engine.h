@@ -9,6 +9,7 @@
 #include "base/pool.h"
 #include "dev/device.h"
 #include "ops/trace.h"
+#include "pipe/load_format.h"
 #include "pipe/pipeline.h"
 #include "pipe/task.h"
 
@@ -20,7 +21,7 @@ struct oz_engine {
     int32_t max_batch;
     char quantization[64]; /* for metadata: the method, "config", or "" */
     char *
-        additions; /* for metadata: ,"loras":..,"scheduler_config":..,"linear_backend":..; "" without any */
+        additions; /* for metadata: ,"loras":..,"scheduler_config":..,"load_format":..; "" without any */
     uint64_t log_number; /* of oz_log_set */
     oz_progress_fn progress;
     void *progress_ctx;
@@ -47,6 +48,12 @@ struct oz_request;
 OZ_MUST_USE enum oz_status oz_api_read_request(struct oz_request **out,
                                                const struct oz_engine_options *o,
                                                struct oz_error *err);
+
+/* How an engine's options ask for a pipeline to be opened; strings are borrowed. */
+OZ_MUST_USE enum oz_status oz_api_pipeline_options(struct oz_pipeline_options *how,
+                                                   const struct oz_load_format **format,
+                                                   const struct oz_engine_options *o,
+                                                   struct oz_error *err);
 
 /* An engine's options over their defaults, checked. */
 OZ_MUST_USE enum oz_status oz_api_engine_options(struct oz_engine_options *out,

@@ -252,6 +252,7 @@ static void add_stats(struct oz_engine *e, const struct oz_run_stats *s)
         (int64_t)(s->measured.step + s->measured.plan + s->measured.sequences + s->measured.table);
     pthread_mutex_lock(&e->lock);
     e->stats.text_s += s->text_s;
+    e->stats.upload_s += s->upload_s;
     e->stats.denoise_s += s->denoise_s;
     e->stats.decode_s += s->decode_s;
     e->stats.steps += s->steps;

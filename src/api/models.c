@@ -74,7 +74,20 @@ enum oz_status oz_api_check_study_engine(const struct oz_engine_options *e, stru
                        asks ? "ask for quantization"
                             : "name a LoRA, a transformer or a scheduler config");
     }
-    return OZ_OK;
+    enum oz_offload_mode offload;
+    const struct oz_load_format *format;
+    OZ_TRY(oz_offload_parse(&offload, e->offload, err));
+    if (offload != OZ_OFFLOAD_NONE) {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "A study looks at all weights, which stay; leave out offload "
+                       "\"%s\".",
+                       e->offload);
+    }
+    OZ_TRY(oz_load_format_find(&format, e->load_format, err));
+    return format->dummy ? OZ_FAIL(err, OZ_ERR_ARG,
+                                   "A study of dummy weights says nothing about a model; leave out "
+                                   "load format dummy.")
+                         : OZ_OK;
 }
 
 static enum oz_status add_candidate(struct job *job, const char *text, bool is_model,

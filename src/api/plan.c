@@ -27,6 +27,7 @@ struct job {
     struct oz_pool *pool;
     struct oz_device *dev;
     const struct oz_linear_backend *linear_backend;
+    const struct oz_load_format *load_format;
     struct oz_task *tasks;
     int32_t task_count;
     char *path;
@@ -133,13 +134,8 @@ static enum oz_status make(struct job *job, struct oz_error *err)
     flags |= OZ_DEVICE_PLAN_ONLY;
     OZ_TRY(oz_device_open(&job->dev, e->device != NULL ? e->device : "cpu", flags, job->pool, err));
     OZ_TRY(oz_model_find(e->model, &job->path, err));
-    enum oz_modulation_mode modulation;
-    OZ_TRY(oz_modulation_parse(&modulation, e->modulation, err));
-    const struct oz_pipeline_options how = {.max_header_bytes = e->max_header_bytes,
-                                            .modulation = modulation,
-                                            .loras = e->loras,
-                                            .lora_count = e->lora_count,
-                                            .transformer = e->transformer};
+    struct oz_pipeline_options how;
+    OZ_TRY(oz_api_pipeline_options(&how, &job->load_format, e, err));
     if (job->options->fit_bytes == 0) {
         return plan_request(job, &how, err);
     }
@@ -196,6 +192,7 @@ enum oz_status oz_model_plan(const struct oz_engine_options *engine,
     enum oz_status status = make(&job, err);
     if (status == OZ_OK) {
         job.plan.linear_backend = job.linear_backend;
+        job.plan.load_format = job.load_format;
         status = print(&job, write, ctx, err);
     }
     oz_plan_deinit(&job.plan);

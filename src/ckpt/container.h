@@ -26,6 +26,7 @@ struct oz_ckpt {
     int32_t stray_count;
     char **strings; /* every string that the table owns */
     int64_t string_count, string_capacity;
+    struct oz_ckpt_drawn *drawn; /* drawn.c; NULL: there are files */
 };
 
 /* Copies a string into the table's care; NULL without memory. */
@@ -40,6 +41,14 @@ OZ_MUST_USE enum oz_status oz_ckpt_add_meta(struct oz_ckpt *c, const char *key, 
 /* Maps a file into the table and gives its index. */
 OZ_MUST_USE enum oz_status oz_ckpt_add_file(struct oz_ckpt *c, const char *path, int32_t *index,
                                             struct oz_error *err);
+
+/* Sorts by name; the same name twice is an error. */
+OZ_MUST_USE enum oz_status oz_ckpt_sort(struct oz_ckpt *c, struct oz_error *err);
+
+/* Bytes of a tensor that is drawn, which it has; NULL is fine to destroy. */
+void oz_ckpt_drawn_read(const struct oz_ckpt *c, const struct oz_tensor_view *t, int64_t offset,
+                        int64_t bytes, void *dst);
+void oz_ckpt_drawn_destroy(struct oz_ckpt_drawn *drawn);
 
 /* Reads the header of a safetensors file of the table and appends its tensors. */
 OZ_MUST_USE enum oz_status oz_safetensors_read(struct oz_ckpt *c, int32_t file,

@@ -19,6 +19,10 @@ enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_v
                        " were asked for.",
                        t->name, t->bytes, bytes, offset);
     }
+    if (ckpt->drawn != NULL) {
+        oz_ckpt_drawn_read(ckpt, t, offset, bytes, dst);
+        return OZ_OK;
+    }
     if (!oz_file_pread(f->fd, dst, bytes, t->file_offset + offset)) {
         return OZ_FAIL(err, OZ_ERR_IO, "Cannot read tensor %s from %s: %s.", t->name, f->path,
                        errno != 0 ? strerror(errno) : "the file has become shorter");
@@ -28,7 +32,9 @@ enum oz_status oz_ckpt_read(const struct oz_ckpt *ckpt, const struct oz_tensor_v
 
 void oz_ckpt_advise(const struct oz_ckpt *ckpt, int32_t file, int64_t offset, int64_t bytes)
 {
-    (void)posix_fadvise(ckpt->files[file].fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+    if (ckpt->drawn == NULL) {
+        (void)posix_fadvise(ckpt->files[file].fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+    }
 }
 
 void oz_ckpt_forget(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t)
@@ -37,14 +43,14 @@ void oz_ckpt_forget(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t)
     uintptr_t map = (uintptr_t)ckpt->files[t->file].map;
     uintptr_t begin = (map + (uintptr_t)t->file_offset + page - 1) / page * page;
     uintptr_t end = (map + (uintptr_t)t->file_offset + (uintptr_t)t->bytes) / page * page;
-    if (begin < end) {
+    if (begin < end && map != 0) {
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
     }
 }
 
 enum oz_status oz_ckpt_check(const struct oz_ckpt *ckpt, struct oz_error *err)
 {
-    for (int32_t i = 0; i < ckpt->file_count; i++) {
+    for (int32_t i = 0; i < ckpt->file_count && ckpt->drawn == NULL; i++) {
         OZ_TRY(oz_filemap_check(&ckpt->maps[i], ckpt->files[i].path, err));
     }
     return OZ_OK;

@@ -120,8 +120,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Sorts by name; the same name twice (in two shards) is an error. */
-static enum oz_status sort_tensors(struct oz_ckpt *c, struct oz_error *err)
+/* Twice is in two shards. */
+enum oz_status oz_ckpt_sort(struct oz_ckpt *c, struct oz_error *err)
 {
     if (c->count > 0) {
         qsort(c->tensors, (size_t)c->count, sizeof *c->tensors, by_name);
@@ -315,7 +315,7 @@ static enum oz_status open_index(struct oz_ckpt *c, const char *path, const char
         status = open_shards(c, map, folder, path, err);
     }
     if (status == OZ_OK) {
-        status = sort_tensors(c, err);
+        status = oz_ckpt_sort(c, err);
     }
     if (status == OZ_OK) {
         status = compare_index(c, map, path, err);
@@ -344,7 +344,7 @@ static enum oz_status open_single(struct oz_ckpt *c, const char *path, struct oz
     OZ_TRY(oz_ckpt_add_file(c, path, &file, err));
     bool gguf = is_gguf(&c->files[file]) || ends_with(path, ".gguf");
     OZ_TRY(gguf ? oz_gguf_read(c, file, err) : oz_safetensors_read(c, file, err));
-    OZ_TRY(sort_tensors(c, err));
+    OZ_TRY(oz_ckpt_sort(c, err));
     return gguf ? oz_gguf_restore_shapes(c, err) : OZ_OK;
 }
 
@@ -529,6 +529,7 @@ void oz_ckpt_close(struct oz_ckpt **ckpt)
     for (int32_t i = 0; i < c->file_count; i++) {
         oz_filemap_close(&c->maps[i]);
     }
+    oz_ckpt_drawn_destroy(c->drawn);
     for (int64_t i = 0; i < c->string_count; i++) {
         oz_free(c->strings[i]);
     }
@@ -574,7 +575,7 @@ enum oz_status oz_ckpt_rename(struct oz_ckpt *c, oz_ckpt_name_fn fn, void *ctx,
     for (int64_t i = 0; i < c->count; i++) {
         OZ_TRY(rename_one(c, &c->tensors[i], fn, ctx, err));
     }
-    return sort_tensors(c, err);
+    return oz_ckpt_sort(c, err);
 }
 
 /* A part of a tensor as a view of its own. */

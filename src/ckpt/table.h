@@ -54,7 +54,7 @@ struct oz_tensor_view {
     int64_t bytes;
     int32_t file; /* index into the table's files */
     int64_t file_offset;
-    const uint8_t *data; /* unaligned; NULL when bytes is 0 */
+    const uint8_t *data; /* unaligned; NULL when bytes is 0, and where there is no file (drawn.h) */
 };
 
 struct oz_ckpt;

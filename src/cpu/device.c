@@ -123,7 +123,6 @@ static enum oz_status queue_record(struct oz_device *dev, struct oz_queue *queue
                                    struct oz_event **event, struct oz_error *err)
 {
     (void)queue;
-    *event = NULL;
     OZ_TRY(need_hardware(dev, err));
     *event = &only_event;
     return OZ_OK;

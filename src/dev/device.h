@@ -93,7 +93,10 @@ struct oz_device {
      */
     OZ_MUST_USE enum oz_status (*wait)(struct oz_device *dev, struct oz_queue *queue,
                                        struct oz_error *err);
-    /* Marks the queue's present end; later work of another queue can be made to wait for it. */
+    /* Marks the queue's present end; later work of another queue can be made to wait for it. *event is
+     * NULL and becomes a new event, or is one, which then marks this end in place of the one before
+     * (those that wait already wait for that) and is made of nothing new. The caller's to destroy, after
+     * failures too. */
     OZ_MUST_USE enum oz_status (*record)(struct oz_device *dev, struct oz_queue *queue,
                                          struct oz_event **event, struct oz_error *err);
     OZ_MUST_USE enum oz_status (*await)(struct oz_device *dev, struct oz_queue *queue,

@@ -316,6 +316,11 @@ static enum oz_status ask_plan(const struct oz_load_args *a, struct oz_load_item
         }
     }
     item->param->plan = answer.plan;
+    if (answer.packed_bytes > 0 && item->parts[0].layer->planes_read && item->assigned == NULL &&
+        !readable_in_place(a, item)) { /* nobody else would keep the planes */
+        item->param->plan = NULL;
+        answer = (struct oz_plan_answer){0};
+    }
     item->pack_rows = answer.packed_bytes > 0 ? answer.band_rows : 0;
     item->packed_bytes = (int64_t)answer.packed_bytes;
     return OZ_OK;

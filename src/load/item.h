@@ -125,6 +125,9 @@ OZ_MUST_USE enum oz_status oz_load_read_merged(const struct oz_load_args *args,
 OZ_MUST_USE enum oz_status oz_load_whole(const struct oz_load_args *args,
                                          const struct oz_load_item *item, struct oz_error *err);
 
+/* Staging that this takes where there is no map; else 0. */
+int64_t oz_load_whole_staging(const struct oz_load_item *item);
+
 /* ---- planes.c ---- */
 
 /* Loads an item that the file holds quantized. */

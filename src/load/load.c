@@ -90,6 +90,9 @@ static enum oz_status load_items(const struct oz_load_args *a, struct oz_load_it
 {
     struct progress p = {.args = a};
     enum oz_status status = check_files(a, err);
+    if (status == OZ_OK && a->ring != NULL) {
+        status = oz_load_ring_reserve(a->ring, a->dev, (size_t)schedule->staging_bytes, err);
+    }
     if (status == OZ_OK) {
         bind_planes(items);
         status = load_whole_items(a, items, &p, err);

@@ -20,6 +20,7 @@
 #include "load/lora.h"
 #include "load/match.h"
 #include "load/report.h"
+#include "load/ring.h"
 #include "load/schedule.h"
 #include "quant/assign.h"
 
@@ -43,10 +44,11 @@ struct oz_load_args {
     /* Which rows are loaded; the others are passed over, as if nobody bound them. NULL: all. */
     bool (*takes)(const void *ctx, const struct oz_layer *layer);
     const void *takes_ctx;
-    bool passing;            /* what is loaded is used and given back: the report says so */
-    int64_t ring_bytes;      /* of staging; 0: OZ_LOAD_RING_BYTES */
-    bool keep_nonfinite;     /* NaN and infinity are coded, not refused */
-    oz_progress_fn progress; /* NULL: none */
+    bool passing;              /* what is loaded is used and given back: the report says so */
+    int64_t ring_bytes;        /* of staging; 0: OZ_LOAD_RING_BYTES */
+    struct oz_load_ring *ring; /* kept by the caller for the next load of the device; NULL: none */
+    bool keep_nonfinite;       /* NaN and infinity are coded, not refused */
+    oz_progress_fn progress;   /* NULL: none */
     void *progress_ctx;
     int64_t *done_bytes, total_bytes;
     struct oz_load_stats *stats;   /* added to; may be NULL */

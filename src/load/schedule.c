@@ -32,6 +32,7 @@ struct build {
     struct unit *units;
     int64_t unit_count;
     int64_t ring_bytes, kept_limit;
+    int64_t chunks; /* so far */
     int64_t step_capacity, phase_capacity;
     enum oz_status status; /* of growing lists */
 };
@@ -278,14 +279,21 @@ static void add_chunks(struct build *b, int32_t item_index, int64_t slice, const
 {
     const struct oz_load_item *item = &b->items->items[item_index];
     int64_t scope = oz_load_scope_rows(item);
-    int64_t limit = min64(b->kept_limit - chunk_at, CHUNK_BYTES);
+    bool overlaps = item->packed_bytes == 0 && oz_load_ring_overlaps(b->args->dev);
+    int64_t slots = overlaps ? OZ_LOAD_UPLOADS : 1; /* one is made while the other is sent */
+    int64_t limit = min64((b->kept_limit - chunk_at) / slots, CHUNK_BYTES);
     int64_t rows = (item->shape.rows + scope - 1) / scope * scope;
     while (rows > scope && chunk_bytes(item, rows) > limit) {
         rows = max64(rows / 2 / scope, 1) * scope;
     }
-    b->s->kept_bytes = max64(b->s->kept_bytes, chunk_at + chunk_bytes(item, rows));
+    int64_t bytes = chunk_bytes(item, rows);
+    if (chunk_at + slots * bytes > b->kept_limit) {
+        slots = 1; /* of a scope that leaves no room for two */
+    }
     for (int64_t r = 0; r < item->shape.rows && b->status == OZ_OK; r += rows) {
-        open_phase(b, OZ_PHASE_STAGED, chunk_at);
+        int64_t at = chunk_at + b->chunks++ % slots * bytes; /* of neighbours that are alike, too */
+        b->s->kept_bytes = max64(b->s->kept_bytes, at + bytes);
+        open_phase(b, OZ_PHASE_STAGED, at);
         add_bands(b, item_index, slice, r, min64(r + rows, item->shape.rows), v);
     }
 }
@@ -481,6 +489,7 @@ enum oz_status oz_load_schedule_init(struct oz_load_schedule *s, const struct oz
     s->staging_bytes = s->workers * s->worker_bytes + s->kept_bytes;
     for (int32_t i = 0; i < items->count; i++) { /* before what is streamed */
         s->staging_bytes = max64(s->staging_bytes, oz_load_planes_staging(args, &items->items[i]));
+        s->staging_bytes = max64(s->staging_bytes, oz_load_whole_staging(&items->items[i]));
     }
     s->bookkeeping_bytes =
         b.step_capacity * (int64_t)sizeof *s->steps +

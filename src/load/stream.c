@@ -17,7 +17,8 @@ struct loader {
     struct oz_load_items *items;
     const struct oz_load_schedule *schedule;
     struct oz_pool *pool, *own_pool;
-    uint8_t *staging; /* workers' staging, then what is kept */
+    struct oz_load_ring *ring;
+    uint8_t *staging; /* the ring: workers' staging, then what is kept */
     uint8_t *kept;
     struct oz_encode_state *states; /* of the steps of an observing phase */
     struct oz_encode_state learnt;  /* by the scope that is open */
@@ -371,11 +372,44 @@ static void open_chunk(struct loader *l)
     }
 }
 
-/* Staged planes to the device's. */
+/* The part of the ring that a phase writes besides workers' staging: its chunk, or what waits for the
+ * scope to end. */
+static void written_by(const struct loader *l, size_t *begin, size_t *end)
+{
+    const struct oz_load_phase *p = l->phase;
+    size_t kept = (size_t)(l->kept - l->staging);
+    *begin = *end = 0;
+    if (p->kind == OZ_PHASE_STAGED) {
+        const struct oz_load_item *item = &l->items->items[l->schedule->steps[p->first].item];
+        int64_t row0;
+        int64_t rows;
+        chunk_rows(l, &row0, &rows);
+        *begin = kept + (size_t)p->chunk_at;
+        *end = *begin + (size_t)oz_load_stage_bytes(&item->weight, row0, rows);
+        return;
+    }
+    for (int64_t i = p->first; i < p->first + p->count; i++) {
+        const struct oz_load_step *step = &l->schedule->steps[i];
+        if (step->kept_at < 0 || step->bytes == 0) {
+            continue;
+        }
+        size_t from = kept + (size_t)step->kept_at;
+        size_t to = from + (size_t)(step->rows * oz_load_staged_line(&l->items->items[step->item]));
+        *begin = *end == 0 || from < *begin ? from : *begin;
+        *end = to > *end ? to : *end;
+    }
+}
+
+/* Staged planes to the device's, while the next chunk is made. */
 static enum oz_status upload(struct loader *l, const struct oz_load_item *item, int64_t slice,
                              int64_t row0, int64_t rows, struct oz_error *err)
 {
     struct oz_device *dev = l->args->dev;
+    struct oz_queue *queue;
+    size_t begin;
+    size_t end;
+    written_by(l, &begin, &end);
+    OZ_TRY(oz_load_ring_send(l->ring, dev, begin, end, &queue, err));
     for (int i = 0; i < OZ_PLANE_COUNT; i++) {
         const struct oz_plane_view *to = &item->weight.planes[i];
         if (!to->present) {
@@ -383,11 +417,11 @@ static enum oz_status upload(struct loader *l, const struct oz_load_item *item, 
         }
         struct oz_load_cells cells = oz_load_cells(&item->weight, (enum oz_plane)i, row0, rows);
         uintptr_t at = (uintptr_t)(slice * to->slice_stride_bytes) + (uintptr_t)cells.first;
-        OZ_TRY(dev->upload(dev, NULL, (void *)((uintptr_t)to->data + at),
+        OZ_TRY(dev->upload(dev, queue, (void *)((uintptr_t)to->data + at),
                            (const void *)((uintptr_t)l->view.planes[i].data + at),
                            (size_t)cells.bytes, err));
     }
-    return dev->wait(dev, NULL, err);
+    return oz_load_ring_sent(l->ring, dev, err);
 }
 
 static enum oz_status close_chunk(struct loader *l, struct oz_error *err)
@@ -408,6 +442,14 @@ static void run_phase(struct loader *l)
 {
     int64_t last = l->phase->first + l->phase->count - 1;
     struct oz_error err;
+    size_t begin;
+    size_t end;
+    written_by(l, &begin, &end);
+    enum oz_status claimed = oz_load_ring_claim(l->ring, l->args->dev, begin, end, &err);
+    if (claimed != OZ_OK) {
+        fail(l, l->phase->first, claimed, &err);
+        return;
+    }
     if (l->phase->kind == OZ_PHASE_ENCODE) {
         begin_scope(l);
     } else if (l->phase->kind == OZ_PHASE_STAGED) {
@@ -437,12 +479,11 @@ static enum oz_status prepare(struct loader *l, struct oz_error *err)
         OZ_TRY(oz_pool_create(&l->own_pool, s->workers, err));
         l->pool = l->own_pool;
     }
-    l->staging = oz_alloc_large((size_t)s->staging_bytes, OZ_LOAD_ALIGN);
+    OZ_TRY(oz_load_ring_reserve(l->ring, l->args->dev, (size_t)s->staging_bytes, err));
+    l->staging = l->ring->memory;
     l->states = oz_alloc_zero((size_t)s->band_states, sizeof *l->states);
-    if (l->staging == NULL || l->states == NULL) {
-        return OZ_FAIL(err, OZ_ERR_NOMEM,
-                       "Out of memory for the loader's ring (%" PRId64 " bytes).",
-                       s->staging_bytes);
+    if (l->states == NULL) {
+        return OZ_FAIL_NOMEM(err, "the passes of a load");
     }
     l->kept = l->staging + s->workers * s->worker_bytes;
     return OZ_OK;
@@ -466,7 +507,9 @@ enum oz_status oz_load_stream(const struct oz_load_args *args, struct oz_load_it
                               const struct oz_load_schedule *schedule, oz_load_report_fn report_fn,
                               void *report_ctx, struct oz_error *err)
 {
+    struct oz_load_ring own = {0};
     struct loader l = {.args = args,
+                       .ring = args->ring != NULL ? args->ring : &own,
                        .items = items,
                        .schedule = schedule,
                        .report = report_fn,
@@ -484,8 +527,13 @@ enum oz_status oz_load_stream(const struct oz_load_args *args, struct oz_load_it
         run_phase(&l);
         status = l.status;
     }
+    if (status == OZ_OK) {
+        status = oz_load_ring_drain(l.ring, args->dev, err);
+    }
+    if (status != OZ_OK || args->ring == NULL) { /* what failed may still be on its way */
+        oz_load_ring_deinit(l.ring, args->dev);
+    }
     oz_pool_destroy(&l.own_pool);
-    oz_free(l.staging);
     oz_free(l.states);
     pthread_mutex_destroy(&l.lock);
     if (status != OZ_OK) {

@@ -1,4 +1,4 @@
-/* Items that are moved at once from the map: vectors, convolutions, and weights that are packed from
+/* Items that are moved at once, from the map where there is one: vectors, convolutions, and weights that are packed from
  * where they lie. */
 #include <string.h>
 
@@ -36,11 +36,10 @@ static void move_conv(const struct oz_layer *layer, const uint8_t *src, size_t s
 }
 
 /* A norm or vector, or a part of one, as f32. */
-static void move_vector(const struct oz_load_part *part, float *dst)
+static void move_vector(const struct oz_load_part *part, const uint8_t *data, float *dst)
 {
     const struct oz_tensor_view *t = part->tensor;
-    struct oz_weight file =
-        oz_weight_plain(t->dtype, 1, 1, t->elements, (void *)(uintptr_t)t->data);
+    struct oz_weight file = oz_weight_plain(t->dtype, 1, 1, t->elements, (void *)(uintptr_t)data);
     for (int64_t i = 0; i < part->shape.cols; i++) {
         float *to = &dst[part->first_row + i * part->row_stride];
         file.codec->decode(&file, 0, 0, oz_load_source_row(part, i), 1, to);
@@ -50,20 +49,59 @@ static void move_vector(const struct oz_load_part *part, float *dst)
     }
 }
 
-static void move(const struct oz_load_item *item, void *dst)
+static void move_part(const struct oz_load_item *item, const struct oz_load_part *part,
+                      const uint8_t *data, void *dst)
+{
+    if (item->use == OZ_USE_VECTOR) {
+        move_vector(part, data, dst);
+    } else {
+        move_conv(part->layer, data, (size_t)oz_dtype_bits(item->stored) / 8, dst);
+    }
+}
+
+/* A tensor that no map shows, by way of a buffer. */
+static enum oz_status move_read(const struct oz_load_args *a, const struct oz_load_item *item,
+                                const struct oz_load_part *part, void *dst, struct oz_error *err)
+{
+    const struct oz_tensor_view *t = part->tensor;
+    void *data = oz_alloc((size_t)t->bytes);
+    if (data == NULL) {
+        return OZ_FAIL_NOMEM(err, t->name);
+    }
+    enum oz_status status = oz_ckpt_read(a->match->ckpt, t, 0, t->bytes, data, err);
+    if (status == OZ_OK) {
+        move_part(item, part, data, dst);
+    }
+    oz_free(data);
+    return status;
+}
+
+static enum oz_status move(const struct oz_load_args *a, const struct oz_load_item *item, void *dst,
+                           struct oz_error *err)
 {
     for (int32_t i = 0; i < item->part_count; i++) {
         const struct oz_load_part *part = &item->parts[i];
         if (part->tensor->elements == 0) {
             continue;
         }
-        if (item->use == OZ_USE_VECTOR) {
-            move_vector(part, dst);
+        if (part->tensor->data != NULL) {
+            move_part(item, part, part->tensor->data, dst);
         } else {
-            move_conv(part->layer, part->tensor->data, (size_t)oz_dtype_bits(item->stored) / 8,
-                      dst);
+            OZ_TRY(move_read(a, item, part, dst, err));
         }
     }
+    return OZ_OK;
+}
+
+int64_t oz_load_whole_staging(const struct oz_load_item *item)
+{
+    int64_t bytes = 0;
+    bool whole = item->way == OZ_WAY_WHOLE || item->way == OZ_WAY_PACK_WHOLE;
+    for (int32_t i = 0; i < item->part_count && whole; i++) {
+        const struct oz_tensor_view *t = item->parts[i].tensor;
+        bytes = t->data == NULL && t->bytes > bytes ? t->bytes : bytes;
+    }
+    return bytes;
 }
 
 /* Straight into the arena, or by way of a host buffer to a device. */
@@ -74,17 +112,23 @@ static enum oz_status place(const struct oz_load_args *a, const struct oz_load_i
     size_t bytes = (size_t)item->plane_bytes;
     item->param->weight = item->weight;
     if (a->dev->host_memory || bytes == 0) {
-        move(item, memory);
-        return OZ_OK;
+        return move(a, item, memory, err);
     }
-    void *staging;
-    OZ_TRY(a->dev->alloc_host(a->dev, bytes, &staging, err));
-    move(item, staging);
-    enum oz_status status = a->dev->upload(a->dev, NULL, memory, staging, bytes, err);
+    bool in_ring = a->ring != NULL && bytes <= a->ring->bytes;
+    void *staging = in_ring ? a->ring->memory : NULL;
+    if (!in_ring) {
+        OZ_TRY(a->dev->alloc_host(a->dev, bytes, &staging, err));
+    }
+    enum oz_status status = move(a, item, staging, err);
+    if (status == OZ_OK) {
+        status = a->dev->upload(a->dev, NULL, memory, staging, bytes, err);
+    }
     if (status == OZ_OK) {
         status = a->dev->wait(a->dev, NULL, err);
     }
-    a->dev->free_host(a->dev, staging);
+    if (!in_ring) {
+        a->dev->free_host(a->dev, staging);
+    }
     return status;
 }
 
@@ -97,11 +141,12 @@ static enum oz_status pack_moved(const struct oz_load_args *a, const struct oz_l
     if (moved == NULL) {
         return OZ_FAIL_NOMEM(err, item->parts[0].layer->name);
     }
-    move(item, moved);
+    enum oz_status status = move(a, item, moved, err);
     struct oz_weight whole = oz_weight_plain(item->stored, m.slices, m.rows, m.cols, moved);
     item->param->packed = item->packed;
-    enum oz_status status =
-        a->dev->ops->pack_band(a->dev, NULL, item->param, 0, 0, m.rows, &whole, err);
+    if (status == OZ_OK) {
+        status = a->dev->ops->pack_band(a->dev, NULL, item->param, 0, 0, m.rows, &whole, err);
+    }
     oz_free(moved);
     return status;
 }

@@ -36,6 +36,12 @@ typedef void (*oz_exec_watch_fn)(void *ctx, enum oz_op op, const void *args);
  * makes the exec's status OZ_ERR_CANCELLED. Must be cheap. */
 typedef bool (*oz_exec_stop_fn)(void *ctx);
 
+struct oz_exec;
+
+/* Called by forwards before the first operator that reads weights of a block, blocks from 0 (RUN only):
+ * whoever brings weights one block at a time. What it fails with, it makes the exec's status. */
+typedef void (*oz_exec_block_fn)(void *ctx, struct oz_exec *x, int32_t block);
+
 struct oz_exec {
     struct oz_device *dev;
     struct oz_queue *queue;
@@ -51,6 +57,8 @@ struct oz_exec {
     void *watch_ctx;
     oz_exec_stop_fn stop; /* NULL: none */
     void *stop_ctx;
+    oz_exec_block_fn block; /* NULL: none */
+    void *block_ctx;
 };
 
 /* Starts an exec in caller's storage. */
@@ -60,6 +68,13 @@ void oz_exec_init(struct oz_exec *x, struct oz_device *dev, enum oz_exec_mode mo
 static inline bool oz_exec_ok(const struct oz_exec *x)
 {
     return x->status == OZ_OK;
+}
+
+static inline void oz_exec_block(struct oz_exec *x, int32_t block)
+{
+    if (x->block != NULL && x->mode == OZ_EXEC_RUN && x->status == OZ_OK) {
+        x->block(x->block_ctx, x, block);
+    }
 }
 
 /* Records a failure unless there is one already. */

@@ -329,6 +329,7 @@ void oz_batch_step(struct oz_exec *x, struct oz_batch *b)
     struct oz_act latents = oz_exec_act(x, rows, channels);
     struct oz_act velocities = oz_exec_act(x, rows, channels);
     x->label = "step";
+    oz_offload_need(p, OZ_COMPONENT_TRANSFORMER, x);
     upload_step(x, b);
     int32_t branch = 0;
     for (int32_t i = 0; i < b->count; i++) {

@@ -422,6 +422,7 @@ static enum oz_status fill_rows(struct oz_batcher *b, int64_t first, int64_t cou
     x = oz_batcher_begin(b, NULL, err);
     oz_latent_scale_fill(&x, &b->latents, b->p);
     oz_exec_upload(&x, times, b->rows.times + first, (size_t)count * sizeof *times);
+    oz_offload_need(b->p, OZ_COMPONENT_TRANSFORMER, &x);
     oz_qwen_image_mod_fill(&x, &b->p->transformer, &part, times);
     OZ_TRY(oz_stage_finish(&x));
     memset(b->rows.filled + first, true, (size_t)count);

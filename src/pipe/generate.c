@@ -168,6 +168,7 @@ static enum oz_status fill_plan(struct run *r)
     oz_exec_upload(&x, r->device_timesteps, r->rows.times, (size_t)r->rows.count * sizeof(float));
     oz_latent_scale_fill(&x, &r->latents, r->p);
     if (oz_modulation_stays(r->p)) {
+        oz_offload_need(r->p, OZ_COMPONENT_TRANSFORMER, &x);
         oz_qwen_image_mod_fill(&x, &r->p->transformer, &r->mod, r->device_timesteps);
     }
     enum oz_status status = oz_stage_finish(&x);
@@ -447,6 +448,7 @@ static enum oz_status deliver_done(struct run *r)
 
 static enum oz_status run_all(struct run *r)
 {
+    double uploads = r->p->offload->upload_s;
     if (!oz_modulation_stays(r->p)) { /* first: what making it takes is given back again */
         OZ_TRY(take_table(r));
     }
@@ -455,11 +457,14 @@ static enum oz_status run_all(struct run *r)
         r->mod = r->p->modulation->mod;
         r->stats->used.table = r->p->modulation->bytes;
     }
-    OZ_TRY(fill_plan(r));
     size_t held = 0;
     while (r->done < r->count) {
+        bool first = r->joined == 0;
         while (r->active_count < r->max_batch && r->joined < r->count) {
             OZ_TRY(join(r));
+        }
+        if (first) { /* behind the texts: where weights are offloaded, those of the steps read it, too */
+            OZ_TRY(fill_plan(r));
         }
         held = 0;
         for (int32_t i = 0; i < r->active_count; i++) {
@@ -472,6 +477,7 @@ static enum oz_status run_all(struct run *r)
     r->stats->used.step = r->step.peak_bytes;
     r->stats->used.plan = r->plan.peak_bytes;
     r->stats->steps = r->steps_done;
+    r->stats->upload_s = r->p->offload->upload_s - uploads;
     return OZ_OK;
 }
 

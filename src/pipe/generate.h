@@ -27,6 +27,7 @@ struct oz_run_bytes {
 
 struct oz_run_stats {
     double text_s, denoise_s, decode_s;
+    double upload_s; /* within those: of offloaded weights, stage by stage */
     int64_t steps, pictures;
     struct oz_run_bytes measured, used; /* used: the arenas' peaks */
     uint64_t loop_allocs;               /* heap allocations inside the step loop: 0 */

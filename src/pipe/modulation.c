@@ -67,7 +67,7 @@ static bool is_of_part(const void *ctx, const struct oz_layer *layer)
 /* Measures a part (report != NULL), or makes it resident in the arena. */
 static enum oz_status load_part(const struct oz_pipeline *p, int32_t index, struct oz_arena *model,
                                 struct oz_load_report *report, struct oz_load_stats *stats,
-                                struct oz_error *err)
+                                struct oz_load_ring *ring, struct oz_error *err)
 {
     const struct oz_component *c = &p->components[OZ_COMPONENT_TRANSFORMER];
     const struct part part = {p, index};
@@ -80,6 +80,7 @@ static enum oz_status load_part(const struct oz_pipeline *p, int32_t index, stru
                                .takes = is_of_part,
                                .takes_ctx = &part,
                                .passing = true,
+                               .ring = ring,
                                .report = report,
                                .stats = stats},
         err);
@@ -95,7 +96,7 @@ enum oz_status oz_modulation_plan(struct oz_pipeline *p, struct oz_error *err)
         struct oz_arena room;
         struct oz_load_stats stats = {0};
         oz_arena_init_measure(&room, "modulation");
-        OZ_TRY(load_part(p, i, &room, &c->report, &stats, err));
+        OZ_TRY(load_part(p, i, &room, &c->report, &stats, NULL, err));
         m->room_bytes = room.used_bytes > m->room_bytes ? room.used_bytes : m->room_bytes;
         m->staging_bytes =
             stats.staging_bytes > m->staging_bytes ? stats.staging_bytes : m->staging_bytes;
@@ -233,6 +234,7 @@ enum oz_status oz_modulation_measure(const struct oz_pipeline *p, int64_t timest
 
 /* Memory that is there only while a table is made. */
 struct workshop {
+    struct oz_load_ring ring;
     void *room, *step, *times; /* device */
     struct making bytes;
     struct oz_arena arena;
@@ -293,9 +295,12 @@ static enum oz_status make_part(struct workshop *w, const struct oz_pipeline *p,
     struct oz_load_stats stats = {0};
     struct oz_arena room;
     oz_arena_init_view(&room, "modulation", w->room, m->room_bytes, dev->host_memory);
-    enum oz_status status = load_part(p, part, &room, NULL, &stats, err);
+    enum oz_status status =
+        load_part(p, part, &room, NULL, &stats, oz_pipeline_ring(p, &w->ring), err);
     if (status == OZ_OK) {
         struct oz_exec x = begin(ctx, OZ_EXEC_RUN, &w->arena);
+        oz_offload_need(p, OZ_COMPONENT_TRANSFORMER, &x); /* what embeds the timesteps */
+        x.block = NULL; /* what is read of blocks has just been loaded */
         oz_exec_upload(&x, w->times, m->times, w->bytes.times);
         oz_qwen_image_mod_fill_part(&x, &p->transformer, &m->mod, w->times, part, 1);
         status = x.status == OZ_OK ? dev->wait(dev, x.queue, err) : x.status;
@@ -357,6 +362,7 @@ enum oz_status oz_modulation_prepare(const struct oz_pipeline *p, const float *t
         status = make_all(&w, p, begin, ctx, err);
     }
     oz_arena_deinit(&w.arena);
+    oz_load_ring_deinit(&w.ring, p->dev);
     p->dev->free(p->dev, w.room);
     p->dev->free(p->dev, w.step);
     p->dev->free(p->dev, w.times);

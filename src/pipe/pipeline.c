@@ -1,5 +1,6 @@
 #include "pipe/pipeline.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -7,12 +8,15 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "pipe/filling.h"
 #include "pipe/find.h"
 #include "pipe/task.h"
 #include "text/template.h"
 
 #define CARD_BAND_BYTES \
     (INT64_C(256) << 20) /* of the VAE's maps between a norm and its convolution */
+#define CARD_RING_BYTES \
+    (INT64_C(192) << 20) /* the widest weights wait whole for their scale, two chunks beside them */
 #define MAX_CONFIG_BYTES (1U << 20)
 
 static const struct {
@@ -198,8 +202,12 @@ static enum oz_status build_text_encoder(struct oz_pipeline *p, struct oz_compon
     struct oz_qwen25_vl_config config;
     char prefix[OZ_QWEN25_VL_PREFIX_BYTES];
     OZ_TRY(oz_qwen25_vl_config_read(&config, json, path, err));
-    OZ_TRY(oz_qwen25_vl_rename(c->ckpt, &c->convention, err));
-    OZ_TRY(oz_qwen25_vl_find_prefix(c->ckpt, prefix, err));
+    if (c->ckpt != NULL) {
+        OZ_TRY(oz_qwen25_vl_rename(c->ckpt, &c->convention, err));
+        OZ_TRY(oz_qwen25_vl_find_prefix(c->ckpt, prefix, err));
+    } else {
+        (void)snprintf(prefix, sizeof prefix, "model");
+    }
     OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen25_vl_host_bytes(&config), err));
     return oz_qwen25_vl_build(&p->text_encoder, &config, &c->host, &c->table, prefix, err);
 }
@@ -210,7 +218,9 @@ static enum oz_status build_transformer(struct oz_pipeline *p, struct oz_compone
 {
     struct oz_qwen_image_config config;
     OZ_TRY(oz_qwen_image_config_read(&config, json, path, err));
-    OZ_TRY(oz_qwen_image_rename(c->ckpt, &c->convention, err));
+    if (c->ckpt != NULL) {
+        OZ_TRY(oz_qwen_image_rename(c->ckpt, &c->convention, err));
+    }
     OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen_image_host_bytes(&config), err));
     return oz_qwen_image_build(&p->transformer, &config, &c->host, &c->table, err);
 }
@@ -241,6 +251,41 @@ static enum oz_status read_stored(struct oz_component *c, const struct oz_json *
     return oz_stored_read(&c->stored, &in, err);
 }
 
+/* Dummies are what an unquantized checkpoint would be. */
+static enum oz_status check_dummy(const struct oz_json *json, const char *path,
+                                  struct oz_error *err)
+{
+    return oz_json_get(json, "quantization_config") == NULL
+               ? OZ_OK
+               : OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                         "%s says that the weights are quantized; dummy weights are drawn as bf16. "
+                         "Take \"quantization_config\" out of it, and quantize while loading "
+                         "(--quantization).",
+                         path);
+}
+
+/* The checkpoint and the layer table: of files the table is made for the names they have, of dummies the
+ * checkpoint for the table. */
+static enum oz_status open_weights(struct oz_pipeline *p, struct oz_component *c,
+                                   enum oz_component_id id, const struct oz_pipeline_options *o,
+                                   const struct oz_json *json, const char *path,
+                                   struct oz_error *err)
+{
+    if (o->dummy) {
+        OZ_TRY(check_dummy(json, path, err));
+    } else {
+        OZ_TRY(oz_ckpt_open_limited(&c->ckpt, c->folder, c->replaced ? NULL : kinds[id].stems,
+                                    o->max_header_bytes, err));
+    }
+    switch (id) {
+    case OZ_COMPONENT_TEXT_ENCODER: OZ_TRY(build_text_encoder(p, c, json, path, err)); break;
+    case OZ_COMPONENT_TRANSFORMER: OZ_TRY(build_transformer(p, c, json, path, err)); break;
+    case OZ_COMPONENT_VAE: OZ_TRY(build_vae(p, c, json, path, err)); break;
+    case OZ_COMPONENT_COUNT: break;
+    }
+    return o->dummy ? oz_filling_open(&c->ckpt, &c->table, c->name, err) : OZ_OK;
+}
+
 static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id id,
                                      const struct oz_pipeline_options *o, struct oz_error *err)
 {
@@ -261,16 +306,7 @@ static enum oz_status open_component(struct oz_pipeline *p, enum oz_component_id
     }
     enum oz_status status = read_json(c->config_folder, "config.json", &path, &json, err);
     if (status == OZ_OK) {
-        status = oz_ckpt_open_limited(&c->ckpt, c->folder, replaced ? NULL : kinds[id].stems,
-                                      o->max_header_bytes, err);
-    }
-    if (status == OZ_OK) {
-        switch (id) {
-        case OZ_COMPONENT_TEXT_ENCODER: status = build_text_encoder(p, c, json, path, err); break;
-        case OZ_COMPONENT_TRANSFORMER: status = build_transformer(p, c, json, path, err); break;
-        case OZ_COMPONENT_VAE: status = build_vae(p, c, json, path, err); break;
-        case OZ_COMPONENT_COUNT: break;
-        }
+        status = open_weights(p, c, id, o, json, path, err);
     }
     if (status == OZ_OK) {
         status = read_stored(c, json, path, err);
@@ -356,6 +392,12 @@ static enum oz_status check_fit(const struct oz_pipeline *p, struct oz_error *er
 static enum oz_status open_all(struct oz_pipeline *p, const struct oz_pipeline_options *o,
                                struct oz_error *err)
 {
+    if (o->dummy && o->transformer != NULL && o->transformer[0] != '\0') {
+        return OZ_FAIL(err, OZ_ERR_ARG,
+                       "The transformer's weights cannot come from %s and be dummies, too; leave "
+                       "out one of both.",
+                       o->transformer);
+    }
     OZ_TRY(oz_model_check_links(p->path, err));
     OZ_TRY(read_index(p->path, err));
     OZ_TRY(open_scheduler(p, o, err));
@@ -380,11 +422,14 @@ enum oz_status oz_pipeline_open(struct oz_pipeline **out, const char *folder,
     options = options != NULL ? options : &none;
     p->path = oz_strdup(folder);
     p->modulation = oz_alloc_zero(1, sizeof *p->modulation);
+    p->offload = oz_alloc_zero(1, sizeof *p->offload);
     enum oz_status status = OZ_OK;
-    if (p->path == NULL || p->modulation == NULL) {
+    if (p->path == NULL || p->modulation == NULL || p->offload == NULL) {
         status = OZ_FAIL_NOMEM(err, folder);
     } else {
         p->modulation->mode = options->modulation;
+        p->offload->mode = options->offload;
+        p->dummy = options->dummy;
         status = open_all(p, options, err);
     }
     if (status != OZ_OK) {
@@ -418,15 +463,20 @@ enum oz_status oz_pipeline_check(const struct oz_pipeline *p, struct oz_error *e
     return status == OZ_OK ? OZ_OK : OZ_FAIL(err, status, "%s", all.message);
 }
 
-/* What a load of a component is told; the rest is the pass's. */
-static struct oz_load_args load_args(const struct oz_pipeline *p, const struct oz_component *c)
+struct oz_load_args oz_pipeline_load_args(const struct oz_pipeline *p, const struct oz_component *c)
 {
     return (struct oz_load_args){.match = c->match,
                                  .takes = oz_modulation_leaves_in,
                                  .takes_ctx = p,
                                  .dev = p->dev,
+                                 .ring_bytes = p->dev->host_memory ? 0 : CARD_RING_BYTES,
                                  .assignment = c->assignment.table != NULL ? &c->assignment : NULL,
                                  .lora = c->lora};
+}
+
+struct oz_load_ring *oz_pipeline_ring(const struct oz_pipeline *p, struct oz_load_ring *ring)
+{
+    return p->dev->host_memory ? NULL : ring;
 }
 
 /* One pass over all components: measuring, or for real. */
@@ -436,12 +486,12 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
     int64_t done = 0;
     int64_t total = 0;
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
-        const struct oz_load_args args = load_args(p, &p->components[i]);
+        const struct oz_load_args args = oz_pipeline_load_args(p, &p->components[i]);
         total += oz_load_bytes(&args);
     }
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         struct oz_component *c = &p->components[i];
-        struct oz_load_args args = load_args(p, c);
+        struct oz_load_args args = oz_pipeline_load_args(p, c);
         c->loaded = (struct oz_load_stats){0};
         if (model->measuring) { /* perhaps again */
             oz_load_report_deinit(&c->report);
@@ -455,6 +505,7 @@ static enum oz_status load_all(struct oz_pipeline *p, struct oz_arena *model, oz
         args.done_bytes = &done;
         args.total_bytes = total;
         args.stats = &c->loaded;
+        args.ring = oz_pipeline_ring(p, &p->ring);
         OZ_TRY(oz_load_component(&args, err));
     }
     return OZ_OK;
@@ -472,6 +523,10 @@ enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_device *dev, si
     oz_arena_init_measure(&measure, "model");
     OZ_TRY(load_all(p, &measure, NULL, NULL, err));
     *model_bytes = measure.used_bytes;
+    if (oz_offload_is_on(p)) {
+        OZ_TRY(oz_offload_plan(p, err));
+        *model_bytes = p->offload->room_bytes;
+    }
     return oz_modulation_stays(p) ? OZ_OK : oz_modulation_plan(p, err);
 }
 
@@ -479,13 +534,19 @@ enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev, oz
                                 void *ctx, struct oz_error *err)
 {
     size_t bytes;
+    enum oz_status status;
     OZ_TRY(oz_pipeline_plan(p, dev, &bytes, err));
-    if (bytes > 0) {
-        OZ_TRY(dev->alloc(dev, bytes, &p->model_memory, err));
+    if (oz_offload_is_on(p)) {
+        status = oz_offload_load(p, fn, ctx, err);
+    } else {
+        if (bytes > 0) {
+            OZ_TRY(dev->alloc(dev, bytes, &p->model_memory, err));
+        }
+        oz_arena_init_view(&p->model, "model", p->model_memory, bytes, dev->host_memory);
+        status = load_all(p, &p->model, fn, ctx, err);
     }
-    oz_arena_init_view(&p->model, "model", p->model_memory, bytes, dev->host_memory);
-    OZ_TRY(load_all(p, &p->model, fn, ctx, err));
-    return oz_pipeline_check_files(p, err);
+    oz_load_ring_deinit(&p->ring, dev);
+    return status == OZ_OK ? oz_pipeline_check_files(p, err) : status;
 }
 
 enum oz_status oz_pipeline_check_files(const struct oz_pipeline *p, struct oz_error *err)
@@ -523,6 +584,10 @@ void oz_pipeline_close(struct oz_pipeline **pipeline)
     if (p->modulation != NULL) {
         oz_modulation_deinit(p->modulation, p->dev);
         oz_free(p->modulation);
+    }
+    if (p->offload != NULL) {
+        oz_offload_deinit(p->offload, p->dev);
+        oz_free(p->offload);
     }
     oz_tokenizer_close(&p->tokenizer);
     oz_free(p->defaults.negative_prompt);

@@ -17,6 +17,7 @@
 #include "model/qwen_image/qwen_image.h"
 #include "model/qwen_vae/qwen_vae.h"
 #include "pipe/modulation.h"
+#include "pipe/offload.h"
 #include "pipe/sched_flow.h"
 #include "quant/assign.h"
 #include "quant/layer.h"
@@ -63,6 +64,7 @@ struct oz_pipeline_defaults {
 struct oz_pipeline {
     char *path, *name;
     const char *class_name;
+    bool dummy; /* weights are drawn, not read */
     struct oz_pipeline_defaults defaults;
     struct oz_tokenizer *tokenizer;
     struct oz_sched_flow_config scheduler;
@@ -76,7 +78,9 @@ struct oz_pipeline {
     int32_t fallback_step_count;
     /* Its table is made by runs, which see a pipeline that does not change otherwise. */
     struct oz_modulation *modulation;
-    struct oz_device *dev; /* borrowed; NULL until loaded */
+    struct oz_offload *offload; /* likewise: what of the weights is on the device */
+    struct oz_device *dev;      /* borrowed; NULL until loaded */
+    struct oz_load_ring ring;   /* what loads stage in, while one goes on */
     void *model_memory;
     struct oz_arena model;
 };
@@ -94,6 +98,8 @@ struct oz_pipeline_options {
      * NULL or "": none. */
     const char *scheduler_config;
     enum oz_modulation_mode modulation;
+    enum oz_offload_mode offload;
+    bool dummy; /* configs alone are read, and weights drawn (pipe/filling.h) */
 };
 
 /* Opens the model in a folder: configs, headers, tables, matches. Tensors that do not fit are no
@@ -108,7 +114,7 @@ OZ_MUST_USE enum oz_status oz_pipeline_check(const struct oz_pipeline *p, struct
 
 /* Checks that, and gives every parameter its codec and kernel for `dev` (which may be plan-only, and
  * must outlive the pipeline) without reading a weight. *model_bytes: what a load will take of the
- * model arena, exactly. */
+ * device for weights, exactly: the model arena, or the room that offloaded ones pass through. */
 OZ_MUST_USE enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_device *dev,
                                             size_t *model_bytes, struct oz_error *err);
 
@@ -117,6 +123,14 @@ OZ_MUST_USE enum oz_status oz_pipeline_plan(struct oz_pipeline *p, struct oz_dev
 OZ_MUST_USE enum oz_status oz_pipeline_load(struct oz_pipeline *p, struct oz_device *dev,
                                             oz_progress_fn progress, void *progress_ctx,
                                             struct oz_error *err);
+
+/* What a load of a component is told of the pipeline; the rest is the pass's. */
+struct oz_load_args oz_pipeline_load_args(const struct oz_pipeline *p,
+                                          const struct oz_component *c);
+
+/* The ring itself where it is worth keeping from load to load: memory that a device can fetch from is dear
+ * to take. Else NULL: each load gives its staging back. */
+struct oz_load_ring *oz_pipeline_ring(const struct oz_pipeline *p, struct oz_load_ring *ring);
 
 /* OZ_ERR_IO when a file of the model is not what was opened any more (ckpt/table.h). */
 OZ_MUST_USE enum oz_status oz_pipeline_check_files(const struct oz_pipeline *p,

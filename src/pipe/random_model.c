@@ -1,6 +1,5 @@
 #include "pipe/random_model.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,8 +12,8 @@
 #include "model/qwen25_vl/qwen25_vl.h"
 #include "model/qwen_image/qwen_image.h"
 #include "model/qwen_vae/qwen_vae.h"
-#include "num/float.h"
-#include "num/randn.h"
+#include "num/noise.h"
+#include "pipe/filling.h"
 #include "pipe/find.h"
 #include "pipe/random_config.h"
 #include "quant/layer.h"
@@ -23,20 +22,13 @@
 #define SHARD_BYTES (INT64_C(4) << 30)
 #define MAX_CONFIG_BYTES ((size_t)1 << 20)
 #define MAX_TOKENIZER_BYTES ((size_t)64 << 20)
-#define NORMALS 65536 /* half of them drawn, the others their negatives */
-#define CHUNK 65536   /* elements that are written at once */
-#define BIAS_SCALE 0.02F
+#define CHUNK 65536 /* elements that are written at once */
 #define EXTRA_TENSORS 128
-
-/* How a tensor is filled: a constant, or N(0, scale^2). */
-struct filling {
-    float constant, scale;
-};
 
 /* A component's tensors while they are collected. */
 struct tensors {
     struct oz_ckpt_spec *specs; /* [count] */
-    struct filling *fillings;
+    struct oz_filling *fillings;
     char (*names)[96]; /* of those that are in no layer table */
     int32_t count, capacity, named;
     enum oz_status status; /* sticky */
@@ -46,9 +38,8 @@ struct job {
     const struct oz_random_model *m;
     const char *folder;
     struct oz_random_sizes sizes;
-    float *normals;   /* [NORMALS] */
-    uint16_t *scaled; /* [NORMALS] bf16, of the present tensor */
-    uint16_t *chunk;  /* [CHUNK] */
+    struct oz_noise noise;
+    uint16_t *chunk; /* [CHUNK] */
     struct oz_qwen_image transformer;
     struct oz_qwen25_vl text_encoder;
     struct oz_qwen_vae vae;
@@ -57,7 +48,7 @@ struct job {
 
 /* ---- tensors ---- */
 
-static void add(struct tensors *t, const char *name, struct filling f, int32_t rank,
+static void add(struct tensors *t, const char *name, struct oz_filling f, int32_t rank,
                 const int64_t *shape)
 {
     if (t->count >= t->capacity) {
@@ -71,7 +62,7 @@ static void add(struct tensors *t, const char *name, struct filling f, int32_t r
 }
 
 /* One that the layer table ignores, under a name of its own. */
-static void add_extra(struct tensors *t, struct filling f, int32_t rank, const int64_t *shape,
+static void add_extra(struct tensors *t, struct oz_filling f, int32_t rank, const int64_t *shape,
                       const char *prefix, const char *name)
 {
     if (t->named >= EXTRA_TENSORS) {
@@ -83,42 +74,12 @@ static void add_extra(struct tensors *t, struct filling f, int32_t rank, const i
     add(t, own, f, rank, shape);
 }
 
-static struct filling normal(int64_t fan_in)
-{
-    return (struct filling){.scale = 1.0F / sqrtf((float)fan_in)};
-}
-
-static struct filling bias(void)
-{
-    return (struct filling){.scale = BIAS_SCALE};
-}
-
-static struct filling ones(void)
-{
-    return (struct filling){.constant = 1};
-}
-
 static void add_row(struct tensors *t, const struct oz_layer *row)
 {
-    int32_t rank = row->file_rank > 0 ? row->file_rank : row->rank;
-    const int64_t *shape = row->file_rank > 0 ? row->file_shape : row->shape;
-    struct filling f = {0};
-    int64_t fan_in = 1;
-    switch (row->kind) {
-    case OZ_LAYER_LINEAR:
-    case OZ_LAYER_CONV:
-        fan_in = shape[1];
-        for (int32_t i = rank == 5 ? 3 : 2; i < rank; i++) {
-            fan_in *= shape[i];
-        }
-        f = normal(fan_in);
-        break;
-    case OZ_LAYER_EMBED: f.scale = 1; break;
-    case OZ_LAYER_NORM: f = ones(); break;
-    case OZ_LAYER_VECTOR: f = bias(); break;
-    case OZ_LAYER_EXPERTS: t->status = OZ_ERR_INTERNAL; break;
-    }
-    add(t, row->name, f, rank, shape);
+    struct oz_ckpt_spec spec;
+    struct oz_filling f;
+    oz_filling_of_row(row, &spec, &f);
+    add(t, spec.name, f, spec.rank, spec.shape);
 }
 
 /* The vision tower's tensors, which text to image ignores. */
@@ -151,21 +112,21 @@ static void add_vision(struct tensors *t, const struct oz_random_sizes *s)
         char name[64];
         const int64_t shape[] = {linears[i].out, linears[i].in};
         (void)snprintf(name, sizeof name, "%s.weight", linears[i].name);
-        add_extra(t, normal(linears[i].in), 2, shape, linears[i].prefix, name);
+        add_extra(t, oz_filling_normal(linears[i].in), 2, shape, linears[i].prefix, name);
         (void)snprintf(name, sizeof name, "%s.bias", linears[i].name);
-        add_extra(t, bias(), 1, shape, linears[i].prefix, name);
+        add_extra(t, oz_filling_bias(), 1, shape, linears[i].prefix, name);
     }
-    add_extra(t, normal(3 * 2 * P * P), 5, patch, visual, "patch_embed.proj.weight");
-    add_extra(t, ones(), 1, hidden, block, "norm1.weight");
-    add_extra(t, ones(), 1, hidden, block, "norm2.weight");
-    add_extra(t, ones(), 1, hidden, visual, "merger.ln_q.weight");
+    add_extra(t, oz_filling_normal(3 * 2 * P * P), 5, patch, visual, "patch_embed.proj.weight");
+    add_extra(t, oz_filling_ones(), 1, hidden, block, "norm1.weight");
+    add_extra(t, oz_filling_ones(), 1, hidden, block, "norm2.weight");
+    add_extra(t, oz_filling_ones(), 1, hidden, visual, "merger.ln_q.weight");
 }
 
 static void add_time_conv(struct tensors *t, int64_t out, int64_t in, const char *prefix)
 {
     const int64_t shape[] = {out, in, 3, 1, 1};
-    add_extra(t, normal(in), 5, shape, prefix, "time_conv.weight");
-    add_extra(t, bias(), 1, shape, prefix, "time_conv.bias");
+    add_extra(t, oz_filling_normal(in), 5, shape, prefix, "time_conv.weight");
+    add_extra(t, oz_filling_bias(), 1, shape, prefix, "time_conv.bias");
 }
 
 /* Convolutions over time, which a single frame ignores. */
@@ -192,32 +153,6 @@ static void add_time_convs(struct tensors *t, const struct oz_qwen_vae *m)
 
 /* ---- values ---- */
 
-static uint64_t splitmix(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9E3779B97F4A7C15U);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31);
-}
-
-/* FNV-1a of the name, mixed with the seed. */
-static uint64_t state_of(uint64_t seed, const char *name)
-{
-    uint64_t h = 0xCBF29CE484222325U;
-    for (; *name != '\0'; name++) {
-        h = (h ^ (uint8_t)*name) * 0x100000001B3U;
-    }
-    return splitmix(&seed) ^ h;
-}
-
-static void draw_normals(struct job *job)
-{
-    oz_randn(1, NORMALS / 2, job->normals);
-    for (size_t i = 0; i < NORMALS / 2; i++) {
-        job->normals[NORMALS / 2 + i] = -job->normals[i];
-    }
-}
-
 static enum oz_status tell(struct job *job, int64_t bytes, struct oz_error *err)
 {
     job->done += bytes;
@@ -232,36 +167,25 @@ static enum oz_status tell(struct job *job, int64_t bytes, struct oz_error *err)
     return OZ_OK;
 }
 
-static uint16_t filled(const struct job *job, struct filling f, size_t normal)
-{
-    return oz_f32_to_bf16(f.constant + f.scale * job->normals[normal]);
-}
-
 static enum oz_status write_tensor(struct job *job, struct oz_ckpt_writer *w,
-                                   const struct oz_ckpt_spec *spec, struct filling f,
+                                   const struct oz_ckpt_spec *spec, struct oz_filling f,
                                    struct oz_error *err)
 {
-    int64_t rest = 1;
-    uint64_t state = state_of(job->m->seed, spec->name);
+    int64_t elements = 1;
+    uint64_t state = oz_noise_state(job->m->seed, spec->name);
+    const uint16_t *table = oz_noise_table(&job->noise, f);
+    if (table == NULL) {
+        return OZ_FAIL_NOMEM(err, spec->name);
+    }
     for (int32_t i = 0; i < spec->rank; i++) {
-        rest *= spec->shape[i];
+        elements *= spec->shape[i];
     }
-    bool ready = rest >= NORMALS; /* for fewer, a number is converted where it is drawn */
-    for (size_t i = 0; ready && i < NORMALS; i++) {
-        job->scaled[i] = filled(job, f, i);
-    }
-    while (rest > 0) {
-        size_t count = rest < CHUNK ? (size_t)rest : CHUNK;
-        for (size_t i = 0; i < count; i += 4) {
-            uint64_t bits = splitmix(&state);
-            for (size_t j = i; j < i + 4; j++, bits >>= 16) {
-                size_t at = bits & 0xFFFF;
-                job->chunk[j] = ready ? job->scaled[at] : filled(job, f, at);
-            }
-        }
-        OZ_TRY(oz_ckpt_writer_put(w, job->chunk, 2 * count, err));
-        OZ_TRY(tell(job, 2 * (int64_t)count, err));
-        rest -= (int64_t)count;
+    for (int64_t at = 0; at < elements;) {
+        int64_t count = elements - at < CHUNK ? elements - at : CHUNK;
+        oz_noise_fill(table, state, at, count, job->chunk);
+        OZ_TRY(oz_ckpt_writer_put(w, job->chunk, 2 * (size_t)count, err));
+        OZ_TRY(tell(job, 2 * count, err));
+        at += count;
     }
     return OZ_OK;
 }
@@ -530,7 +454,6 @@ static enum oz_status run(struct job *job, const char *bundled, struct oz_error 
     OZ_TRY(oz_random_sizes_fill(&job->sizes, job->m, vocab, err));
     OZ_TRY(all_components(job, true, err));
     OZ_TRY(oz_file_make_folder(job->folder, err));
-    draw_normals(job);
     OZ_TRY(all_components(job, false, err));
     OZ_TRY(copy_tokenizer(job, bundled, err));
     OZ_TRY(make_folder(job, "scheduler", err));
@@ -555,19 +478,15 @@ enum oz_status oz_random_model_write(const char *folder, const struct oz_random_
     }
     job->m = m;
     job->folder = folder;
-    job->normals = oz_alloc(NORMALS * sizeof *job->normals);
-    job->scaled = oz_alloc(NORMALS * sizeof *job->scaled);
-    job->chunk = oz_alloc((CHUNK + 4) * sizeof *job->chunk);
-    enum oz_status status = job->normals != NULL && job->scaled != NULL && job->chunk != NULL
-                                ? oz_model_find(NULL, &bundled, err)
-                                : OZ_FAIL_NOMEM(err, "a random model");
+    job->chunk = oz_alloc(CHUNK * sizeof *job->chunk);
+    enum oz_status status = job->chunk != NULL ? oz_model_find(NULL, &bundled, err)
+                                               : OZ_FAIL_NOMEM(err, "a random model");
     if (status == OZ_OK) {
         status = run(job, bundled, err);
     }
     oz_free(bundled);
     oz_free(job->chunk);
-    oz_free(job->scaled);
-    oz_free(job->normals);
+    oz_noise_deinit(&job->noise);
     oz_free(job);
     return status;
 }

@@ -3,17 +3,8 @@
  * any size, with random weights from a seed: for tests of speed and memory on shapes of real models,
  * and for peers that open the same folder.
  *
- * Values. Every parameter is bf16. Its numbers depend on the seed and the parameter's name alone.
- *  - weights of linears and convolutions: N(0, 1) / sqrt(fan-in), where the fan-in of a causal 3-D
- *    convolution leaves its temporal taps out, since a single frame meets only the last one;
- *  - embeddings: N(0, 1); norm weights (gamma): 1; biases: 0.02 N(0, 1).
- * So activations stay of order one at any width and depth: what a norm or an input of variance one
- * feeds comes out with variance one; silu and gelu make it 0.36 and 0.43; modulation, behind two
- * silus, comes out at about 0.2, so that a gated branch adds a few hundredths to the residual's
- * variance.
- *
- * N(0, 1) are 32768 draws of num/randn.h and their negatives, picked by 16 bits each of a splitmix64
- * sequence: exact, symmetric, up to 4.3.
+ * Values. Every parameter is bf16, filled as pipe/filling.h says; its numbers depend on the seed and the
+ * parameter's name alone.
  */
 #ifndef OZ_PIPE_RANDOM_MODEL_H
 #define OZ_PIPE_RANDOM_MODEL_H

@@ -46,6 +46,7 @@ void oz_stage_text(struct oz_exec *x, const struct oz_pipeline *p, struct oz_seq
     int64_t pairs = m->config.head_dim / 2;
     int32_t drop = (int32_t)(rows - s->text_rows[branch]);
     size_t mark = oz_exec_mark(x);
+    oz_offload_need(p, OZ_COMPONENT_TEXT_ENCODER, x);
     int32_t *ids = oz_exec_push(x, (size_t)rows * sizeof *ids);
     int32_t *device_offsets = oz_exec_push(x, 2 * sizeof *device_offsets);
     struct oz_act cosine = oz_exec_act(x, rows, pairs);
@@ -96,6 +97,7 @@ void oz_stage_decode(struct oz_exec *x, const struct oz_pipeline *p, const struc
     struct oz_act latent =
         oz_exec_act(x, (int64_t)s->latent_height * s->latent_width, c->out_channels);
     x->label = "decode";
+    oz_offload_need(p, OZ_COMPONENT_VAE, x);
     oz_op_unpatch(x, &(struct oz_unpatch_args){.tokens = &s->latents,
                                                .order = OZ_PATCH_CYX,
                                                .channels = c->out_channels,
@@ -215,6 +217,7 @@ static struct oz_act decode_cells(struct oz_exec *x, const struct oz_pipeline *p
     struct oz_act latent = oz_exec_act(x, cells, channels);
     oz_exec_upload(x, latent.data, host, (size_t)(cells * channels) * sizeof *host);
     x->label = "preview";
+    oz_offload_need(p, OZ_COMPONENT_VAE, x);
     oz_qwen_vae_decode(x, &p->vae, &latent, 1, height, width, &pixels);
     return pixels;
 }

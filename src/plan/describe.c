@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dev/linear_backend.h"
+#include "pipe/load_format.h"
 #include "quant/config.h"
 
 #define NAME_WIDTH 52
@@ -264,7 +265,9 @@ static void put_memory(struct oz_buf *b, const struct oz_plan *p)
                   (int)p->task_count, p->task_count == 1 ? "" : "s", t->width, t->height, t->steps,
                   oz_task_has_cfg(t) ? " with guidance" : "", (int)p->max_batch);
     oz_buf_printf(b, "  %-44s%13s%13s\n", "", "load", "run");
-    put_line(b, "weights, in memory", m->resident, m->resident);
+    bool offloads = oz_offload_is_on(p->pipeline);
+    put_line(b, offloads ? "weights, on the device at a time" : "weights, in memory", m->resident,
+             m->resident);
     put_line(b, "staging (largest of the components')", m->staging, -1);
     put_line(b, "schedules and lists", m->bookkeeping, m->bookkeeping);
     put_line(b, "scratch of a step", -1, (int64_t)r->step);
@@ -277,6 +280,9 @@ static void put_memory(struct oz_buf *b, const struct oz_plan *p)
     put_line(b, "pictures that are done", -1, (int64_t)r->pictures);
     put_line(b, "peak (components load one after the other)", m->load, m->run);
     put_line(b, "besides: the bare process", m->process, m->process);
+    if (offloads) {
+        put_line(b, "besides: weights in pinned host memory", m->pinned, m->pinned);
+    }
     put_line(b, "besides: weights mapped from the files", m->mapped, m->mapped);
     oz_buf_puts(b, "  The system takes pages of mapped files back when it needs them.\n");
 }
@@ -308,6 +314,12 @@ void oz_plan_print(const struct oz_plan *p, const struct oz_plan_fit *fit, bool 
     const struct oz_pipeline *m = p->pipeline;
     oz_buf_printf(b, "%s: %s in %s, on %s (%s), %d thread%s\n", m->name, m->class_name, m->path,
                   p->dev->name, p->dev->tier, (int)p->threads, p->threads == 1 ? "" : "s");
+    if (m->dummy) {
+        oz_buf_puts(b, "load format dummy: weights are drawn at random, no file of them is read; "
+                       "\"on disk\" is what one in bf16 would hold.\n");
+    } else if (p->load_format != NULL && p->load_format->meaning != NULL) {
+        oz_buf_printf(b, "load format %s: %s.\n", p->load_format->name, p->load_format->meaning);
+    }
     if (p->linear_backend != NULL && p->linear_backend->meaning != NULL) {
         oz_buf_printf(b, "linear backend %s: %s.\n", p->linear_backend->name,
                       p->linear_backend->meaning);

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "dev/linear_backend.h"
+#include "pipe/load_format.h"
 #include "plan/describe.h"
 #include "quant/config.h"
 
@@ -178,6 +179,7 @@ static void put_memory(struct oz_buf *b, const struct oz_plan *p)
     oz_buf_printf(b, "],\"memory\":{\"process_bytes\":%" PRId64, m->process);
     number(b, "mapped_bytes", m->mapped);
     number(b, "resident_bytes", m->resident);
+    number(b, "pinned_bytes", m->pinned);
     number(b, "staging_bytes", m->staging);
     number(b, "bookkeeping_bytes", m->bookkeeping);
     number(b, "step_bytes", (int64_t)r->step);
@@ -219,6 +221,11 @@ void oz_plan_json(const struct oz_plan *p, const struct oz_plan_fit *fit, struct
     number(b, "threads", p->threads);
     const struct oz_linear_backend *backend = p->linear_backend;
     member(b, "modulation", oz_modulation_name(p->pipeline->modulation->mode));
+    member(b, "offload", oz_offload_name(p->pipeline->offload->mode));
+    member(b, "load_format", p->load_format != NULL ? p->load_format->name : "auto");
+    if (p->load_format != NULL && p->load_format->meaning != NULL) {
+        member(b, "load_format_means", p->load_format->meaning);
+    }
     member(b, "linear_backend", backend != NULL ? backend->name : "auto");
     if (backend != NULL && backend->meaning != NULL) {
         member(b, "linear_backend_means", backend->meaning);

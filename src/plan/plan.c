@@ -350,13 +350,15 @@ static void predict_load(struct oz_plan *p, int64_t model_bytes)
     struct oz_plan_memory *m = &p->memory;
     int64_t before = 0;
     int64_t lists = 0; /* of the load itself, beside those that the pipeline keeps */
+    bool offloads = oz_offload_is_on(p->pipeline);
     m->resident = model_bytes;
+    m->pinned = (int64_t)p->pipeline->offload->pinned_bytes;
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         const struct oz_component *c = &p->pipeline->components[i];
         int64_t moved = moved_bytes(c);
         int64_t staging = c->schedule.staging_bytes > moved ? c->schedule.staging_bytes : moved;
         bool last = i + 1 == OZ_COMPONENT_COUNT;
-        before = last ? model_bytes : before + c->loaded.arena_bytes;
+        before = last || offloads ? model_bytes : before + c->loaded.arena_bytes;
         m->mapped += c->loaded.mapped_bytes;
         m->staging = staging > m->staging ? staging : m->staging;
         m->load = before + staging > m->load ? before + staging : m->load;

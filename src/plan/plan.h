@@ -70,7 +70,9 @@ struct oz_plan_sums {
 /* Peaks in bytes. `load` and `run` are anonymous memory beside the bare process. */
 struct oz_plan_memory {
     int64_t process;     /* anonymous memory of this process as it planned; 0: unknown */
-    int64_t resident;    /* weights in the model arena, exactly */
+    int64_t resident;    /* weights in the model arena, exactly; of offloaded ones what is on the
+                            device at a time */
+    int64_t pinned;      /* offloaded weights in host memory; in no peak */
     int64_t mapped;      /* weights that are read from the files' maps */
     int64_t staging;     /* of the component that needs most */
     int64_t bookkeeping; /* schedules and reports, which stay as long as the model */
@@ -83,6 +85,7 @@ struct oz_plan {
     const struct oz_device *dev;                    /* borrowed */
     const struct oz_request *request;               /* borrowed; NULL: none */
     const struct oz_linear_backend *linear_backend; /* borrowed; NULL: auto */
+    const struct oz_load_format *load_format;       /* borrowed; NULL: auto */
     int32_t threads, max_batch;
     struct oz_plan_layer *layers; /* component by component, in the order of the parameters */
     int32_t count;

@@ -107,9 +107,10 @@ struct oz_layer {
     int32_t fused_index; /* position within the group */
     enum oz_cut cut;
     int32_t cut_unit;
-    int32_t block_number;  /* 1 + number within the family's block list; 0: outside it */
-    const char *tied_to;   /* name of the row whose tensor this one shares when absent, or NULL */
-    bool optional;         /* may be absent; then bind stays empty */
+    int32_t block_number; /* 1 + number within the family's block list; 0: outside it */
+    const char *tied_to;  /* name of the row whose tensor this one shares when absent, or NULL */
+    bool optional;        /* may be absent; then bind stays empty */
+    bool planes_read;     /* of a linear: while unquantized, operators but linear read its planes */
     struct oz_param *bind; /* where the model wants it; NULL: inventory only */
     int64_t bind_slice, bind_row, bind_row_stride; /* 0, 0, 0: the whole parameter */
 };

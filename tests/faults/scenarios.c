@@ -344,6 +344,18 @@ static enum oz_status run_generate(uint64_t *digest, struct oz_error *err)
     return draw(&o, 2, digest, err);
 }
 
+/* Weights that no file holds. */
+static enum oz_status run_dummy(uint64_t *digest, struct oz_error *err)
+{
+    struct oz_engine_options o;
+    oz_engine_options_default(&o);
+    o.model = scratch_path("tiny");
+    o.threads = 2;
+    o.quantization = "fp8_per_channel";
+    o.load_format = "dummy";
+    return draw(&o, 1, digest, err);
+}
+
 /* An adapter of rank 2 for a layer [out, in]: its factors under these two names. */
 static enum oz_status write_adapter(const char *folder, const char *stem,
                                     const struct oz_ckpt_spec specs[2], struct oz_error *err)
@@ -491,6 +503,7 @@ const struct scenario scenarios[] = {
     {"lora", run_lora, true},
     {"quantize", run_quantize, true},
     {"convert", run_convert, true},
+    {"dummy", run_dummy, true},
 };
 const int scenario_count = sizeof scenarios / sizeof *scenarios;
 

@@ -5,6 +5,7 @@
 #include "dev/device.h"
 #include "dev/ops.h"
 #include "dev/report.h"
+#include "pipe/pipeline.h"
 #include "quant/scheme.h"
 
 static struct oz_error err;
@@ -175,6 +176,29 @@ static void refuses(void **state)
     oz_device_close(&dev);
 }
 
+/* Weights that wait in host memory: a stage's room is smaller than all, that of two blocks smaller still,
+ * and as much is pinned as would be resident. */
+static void offloads(void **state)
+{
+    size_t bytes[OZ_OFFLOAD_COUNT];
+    for (int mode = 0; mode < OZ_OFFLOAD_COUNT; mode++) {
+        struct oz_device *dev = open_planner(0);
+        struct oz_pipeline *p;
+        const struct oz_pipeline_options how = {.offload = (enum oz_offload_mode)mode,
+                                                .dummy = true};
+        if (oz_pipeline_open(&p, OZ_TEST_DIR "/../models/emoji", &how, &err) != OZ_OK ||
+            oz_pipeline_plan(p, dev, &bytes[mode], &err) != OZ_OK) {
+            fail_msg("%s", err.message);
+        }
+        assert_true(mode == OZ_OFFLOAD_NONE ? p->offload->pinned_bytes == 0
+                                            : p->offload->pinned_bytes >= bytes[OZ_OFFLOAD_NONE]);
+        oz_pipeline_close(&p);
+        oz_device_close(&dev);
+    }
+    assert_true(bytes[OZ_OFFLOAD_STAGE] < bytes[OZ_OFFLOAD_NONE]);
+    assert_true(2 * bytes[OZ_OFFLOAD_BLOCK] < bytes[OZ_OFFLOAD_STAGE]);
+}
+
 /* Scratch follows from shapes: more rows need more, and what overflows says so. */
 static void scratch(void **state)
 {
@@ -209,6 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opens_for_planning),
+        cmocka_unit_test(offloads),
         cmocka_unit_test(says_what_is_missing),
         cmocka_unit_test(plans_every_scheme),
         cmocka_unit_test(lists_kernels),

@@ -158,7 +158,7 @@ static void transfers(void **state)
 {
     struct oz_device *dev;
     struct oz_queue *queue;
-    struct oz_event *event;
+    struct oz_event *event = NULL;
     char text[] = "seven bytes";
     char back[sizeof text];
     void *a;
@@ -171,6 +171,7 @@ static void transfers(void **state)
     assert_int_equal(dev->upload(dev, queue, a, text, sizeof text, &err), OZ_OK);
     assert_int_equal(dev->record(dev, queue, &event, &err), OZ_OK);
     assert_int_equal(dev->await(dev, NULL, event, &err), OZ_OK);
+    assert_int_equal(dev->record(dev, queue, &event, &err), OZ_OK); /* again */
     assert_int_equal(dev->copy(dev, NULL, b, a, sizeof text, &err), OZ_OK);
     assert_int_equal(dev->download(dev, NULL, back, b, sizeof text, &err), OZ_OK);
     assert_int_equal(dev->wait(dev, NULL, &err), OZ_OK);

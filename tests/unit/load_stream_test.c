@@ -17,6 +17,7 @@
 #include "cpu/kernel.h"
 #include "dev/ops.h"
 #include "fill.h"
+#include "late_device.h"
 #include "load/load.h"
 #include "num/float.h"
 #include "ops/param.h"
@@ -84,6 +85,28 @@ static void a_device_of_its_own_memory(void **state)
         load_model_unload(&l);
         load_model_close_model();
     }
+}
+
+/* Uploads that go on while the next chunk is made: to the same bytes, in a ring that has room for two
+ * chunks and in one that has not; and kept for the next load. */
+static void a_device_whose_uploads_are_late(void **state)
+{
+    struct oz_device far;
+    late_device_init(&far, devices[2]);
+    for (size_t c = 0; c < CODECS; c++) {
+        struct loaded l;
+        load_model_blocks(codecs[c], true);
+        for (int64_t ring = 1 << 18; ring <= OZ_LOAD_RING_BYTES; ring *= 4) {
+            late_device.uploads = 0;
+            load_model_ok(load_model_load(&l, &far, ring));
+            load_model_expect_all();
+            load_model_unload(&l);
+            assert_int_equal(late_device.queues, 0);
+            assert_int_equal(late_device_pinned(), 0);
+        }
+        load_model_close_model();
+    }
+    assert_true(late_device.uploads > 0);
 }
 
 /* ---- transforms and parts ---- */
@@ -286,6 +309,7 @@ int main(void)
         cmocka_unit_test(bytes_are_those_of_the_whole),
         cmocka_unit_test(tiny_rings),
         cmocka_unit_test(a_device_of_its_own_memory),
+        cmocka_unit_test(a_device_whose_uploads_are_late),
         cmocka_unit_test(moved_rows),
         cmocka_unit_test(parts_of_parameters),
         cmocka_unit_test(parts_that_do_not_fit),

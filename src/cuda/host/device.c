@@ -182,25 +182,23 @@ static enum oz_status queue_wait(struct oz_device *dev, struct oz_queue *queue,
 static enum oz_status queue_record(struct oz_device *dev, struct oz_queue *queue,
                                    struct oz_event **out, struct oz_error *err)
 {
-    *out = NULL;
     OZ_TRY(need_hardware(dev, err));
-    struct oz_event *e = oz_alloc_zero(1, sizeof *e);
+    struct oz_event *e = *out;
+    cudaError_t error = cudaSuccess;
     if (e == NULL) {
-        return OZ_FAIL_NOMEM(err, "an event");
-    }
-    cudaError_t error = cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming);
-    if (error == cudaSuccess) {
-        error = cudaEventRecord(e->event, oz_cuda_stream_of(dev, queue));
-        if (error != cudaSuccess) {
-            (void)cudaEventDestroy(e->event);
+        e = oz_alloc_zero(1, sizeof *e);
+        if (e == NULL) {
+            return OZ_FAIL_NOMEM(err, "an event");
         }
+        error = cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming);
+        if (error != cudaSuccess) {
+            oz_free(e);
+            return fail_cuda(err, dev, "making an event", error);
+        }
+        *out = e;
     }
-    if (error != cudaSuccess) {
-        oz_free(e);
-        return fail_cuda(err, dev, "recording an event", error);
-    }
-    *out = e;
-    return OZ_OK;
+    error = cudaEventRecord(e->event, oz_cuda_stream_of(dev, queue));
+    return error == cudaSuccess ? OZ_OK : fail_cuda(err, dev, "recording an event", error);
 }
 
 static enum oz_status queue_await(struct oz_device *dev, struct oz_queue *queue,

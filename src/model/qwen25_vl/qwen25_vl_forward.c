@@ -156,6 +156,7 @@ void oz_qwen25_vl_forward(struct oz_exec *x, const struct oz_qwen25_vl *m,
     oz_op_embed(
         x, &(struct oz_embed_args){.table = &m->embed, .ids = b->ids, .scale = 1.0F, .out = &h});
     for (int32_t i = 0; i < m->config.layers; i++) {
+        oz_exec_block(x, i);
         attention(x, m, b, &m->layers[i], &h);
         mlp(x, m, b, &m->layers[i], &h);
     }

@@ -87,6 +87,7 @@ void oz_qwen_image_mod_fill_part(struct oz_exec *x, const struct oz_qwen_image *
     embed_times(x, m, mod->rows, timesteps, &silu);
     for (int32_t i = first; i < first + count && i < m->config.layers; i++) {
         const struct oz_qwen_image_block *b = &m->blocks[i];
+        oz_exec_block(x, i);
         modulate(x, b->label_image, &silu, &b->image.mod, &mod->image[i]);
         modulate(x, b->label_text, &silu, &b->text.mod, &mod->text[i]);
     }
@@ -455,6 +456,7 @@ void oz_qwen_image_forward(struct oz_exec *x, const struct oz_qwen_image *m,
     embed_image(x, m, b, &state.image_h);
     embed_text(apart ? &side.exec : x, m, b, &state.text_h);
     for (int32_t i = 0; i < m->config.layers; i++) {
+        oz_exec_block(x, i);
         block(x, apart ? &side : NULL, m, b, i, &state);
     }
     if (apart) {

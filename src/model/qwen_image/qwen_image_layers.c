@@ -10,6 +10,7 @@ struct builder {
     struct oz_layer_table *t;
     int32_t block_number;
     int32_t head_dim; /* rows of a head, which cuts keep whole */
+    bool planes_read;
 };
 
 /* "<module>.weight" [n, k] and "<module>.bias" [n]. */
@@ -26,9 +27,11 @@ static void linear(const struct builder *b, struct oz_linear *l, enum oz_role ro
                            .fused = fused,
                            .fused_index = fused_index,
                            .block_number = b->block_number,
+                           .planes_read = b->planes_read,
                            .bind = &l->w};
     oz_layer_add(b->t, &row, "%s.weight", module);
     row.kind = OZ_LAYER_VECTOR;
+    row.planes_read = false;
     row.rank = 1;
     row.cut = cut == OZ_CUT_COLS ? OZ_CUT_NONE : cut;
     row.bind = &l->b;
@@ -101,12 +104,13 @@ enum oz_status oz_qwen_image_build(struct oz_qwen_image *m, const struct oz_qwen
     }
     m->blocks = blocks;
     struct builder top = {.t = t};
+    struct builder time = {.t = t, .planes_read = true}; /* by time_embed */
     linear(&top, &m->img_in, OZ_ROLE_EMBEDDER, d, c->in_channels, OZ_CUT_NONE, NULL, 0, "img_in");
     norm(&top, &m->txt_norm, c->text_dim, "txt_norm");
     linear(&top, &m->txt_in, OZ_ROLE_EMBEDDER, d, c->text_dim, OZ_CUT_NONE, NULL, 0, "txt_in");
-    linear(&top, &m->time_1, OZ_ROLE_EMBEDDER, d, OZ_QWEN_IMAGE_TIME_DIM, OZ_CUT_NONE, NULL, 0,
+    linear(&time, &m->time_1, OZ_ROLE_EMBEDDER, d, OZ_QWEN_IMAGE_TIME_DIM, OZ_CUT_NONE, NULL, 0,
            "time_text_embed.timestep_embedder.linear_1");
-    linear(&top, &m->time_2, OZ_ROLE_EMBEDDER, d, d, OZ_CUT_NONE, NULL, 0,
+    linear(&time, &m->time_2, OZ_ROLE_EMBEDDER, d, d, OZ_CUT_NONE, NULL, 0,
            "time_text_embed.timestep_embedder.linear_2");
     for (int32_t i = 0; i < c->layers; i++) {
         struct oz_qwen_image_block *block = &m->blocks[i];

@@ -100,3 +100,12 @@ expect 'a result without a limit' 2 '' '*fit_bytes*' plan --fit-by layers.json
 
 expect 'a wrong size' 2 '' '*multiple of 16*' plan --width 100
 expect 'no such model' 8 '' 'ounce: *no-such-model*' plan ./no-such-model
+
+# Which weights are on the device: here all are, in the host's memory.
+expect 'none' 0 '*weights, in memory*' '' plan --offload none
+ok 'of which nothing is said' sh -c '! grep -q pinned "$1"' sh "$logs/out"
+for mode in stage block; do
+    expect "$mode has nothing to do" 2 '' 'ounce: Offload "'$mode'" has nothing to do on device cpu, whose memory is the host*' plan --offload $mode
+    expect "$mode, to draw" 2 '' 'ounce: Offload "'$mode'" has nothing to do*' generate $small --offload $mode -p x -o x.png
+done
+expect 'unknown offload' 2 '' '*--offload must be one of none, stage, block*' plan --offload layer
