@@ -630,7 +630,7 @@ enum oz_status oz_ckpt_divide(struct oz_ckpt *c, const struct oz_ckpt_part *part
     c->tensors = list;
     c->capacity = c->count + count;
     c->count = kept;
-    return sort_tensors(c, err);
+    return oz_ckpt_sort(c, err);
 }
 
 static bool without_prefix(void *ctx, const char *name, struct oz_buf *out)

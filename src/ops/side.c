@@ -1,5 +1,7 @@
 #include "ops/side.h"
 
+#include "base/error.h"
+
 void oz_side_begin(struct oz_side *s, struct oz_exec *x, size_t bytes)
 {
     *s = (struct oz_side){.main = x, .exec = *x};

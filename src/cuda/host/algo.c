@@ -259,7 +259,7 @@ static bool same_bytes(struct oz_cuda *c, struct bench *b, struct oz_cuda_gemm g
         run_once(c, b, &g, most, algo, 0, 0);
     for (size_t i = 0; i + 1 < count && same; i++) {
         size_t bytes = (size_t)(b->y_row_bytes * rows[i]);
-        void *host[2] = {oz_alloc(bytes), oz_alloc(bytes)};
+        void *host[2] = {oz_alloc_zero(1, bytes), oz_alloc_zero(1, bytes)};
         g.add = g.add != NULL ? b->y[1] : NULL;
         same = host[0] != NULL && host[1] != NULL &&
                cudaMemsetAsync(b->y[1], 0, bytes, c->stream) == cudaSuccess &&
