@@ -230,7 +230,9 @@ static enum oz_status build_vae(struct oz_pipeline *p, struct oz_component *c,
 {
     struct oz_qwen_vae_config config;
     OZ_TRY(oz_qwen_vae_config_read(&config, json, path, err));
-    OZ_TRY(oz_qwen_vae_rename(c->ckpt, &config, &c->convention, err));
+    if (c->ckpt != NULL) { /* dummies have the names that they are asked for */
+        OZ_TRY(oz_qwen_vae_rename(c->ckpt, &config, &c->convention, err));
+    }
     OZ_TRY(oz_arena_init_host(&c->host, c->name, oz_qwen_vae_host_bytes(&config), err));
     return oz_qwen_vae_build(&p->vae, &config, &c->host, &c->table, false, err);
 }
