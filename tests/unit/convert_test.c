@@ -12,42 +12,10 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
-#include "base/pool.h"
 #include "ckpt/writer.h"
-#include "cpu/kernel.h"
 #include "num/float.h"
 #include "pipe/quantize.h"
-#include "scratch.h"
-
-static struct oz_error err;
-static struct oz_pool *pool;
-static struct oz_device *dev; /* scalar: operators read planes */
-
-static const char *bundled(void)
-{
-    return OZ_TEST_DIR "/../models/emoji";
-}
-
-static void ok(enum oz_status status)
-{
-    if (status != OZ_OK) {
-        fail_msg("%s", err.message);
-    }
-}
-
-static int start(void **state)
-{
-    ok(oz_pool_create(&pool, 2, &err));
-    ok(oz_cpu_open(&dev, 0, pool, "scalar", NULL, &err));
-    return scratch_open(state);
-}
-
-static int stop(void **state)
-{
-    oz_device_close(&dev);
-    oz_pool_destroy(&pool);
-    return scratch_close(state);
-}
+#include "scalar_device.h"
 
 static void quantized(const char *name, const char *config)
 {

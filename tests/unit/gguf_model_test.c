@@ -9,46 +9,14 @@
 #include <ounce/ounce.h>
 #include <stdlib.h>
 
-#include "base/pool.h"
-#include "cpu/kernel.h"
 #include "dev/backends.h"
 #include "gguf_file.h"
 #include "num/float.h"
 #include "num/gguf.h"
 #include "pipe/quantize.h"
-#include "scratch.h"
+#include "scalar_device.h"
 
 enum { F32 = 0, BF16 = 30, Q8_0 = 8, BLOCK = 32, BLOCK_BYTES = 34 };
-
-static struct oz_error err;
-static struct oz_pool *pool;
-static struct oz_device *dev;
-
-static const char *bundled(void)
-{
-    return OZ_TEST_DIR "/../models/emoji";
-}
-
-static void ok(enum oz_status status)
-{
-    if (status != OZ_OK) {
-        fail_msg("%s", err.message);
-    }
-}
-
-static int start(void **state)
-{
-    ok(oz_pool_create(&pool, 2, &err));
-    ok(oz_cpu_open(&dev, 0, pool, "scalar", NULL, &err));
-    return scratch_open(state);
-}
-
-static int stop(void **state)
-{
-    oz_device_close(&dev);
-    oz_pool_destroy(&pool);
-    return scratch_close(state);
-}
 
 /* How a tensor of the bundled model gets into the file: a name (NULL: not at all) and a type. */
 typedef const char *(*name_fn)(const char *name);
