@@ -120,6 +120,10 @@ int sv_desk_cancel_all(struct sv_desk *desk, bool all);
 /* Bytes of results that are kept, and jobs. */
 void sv_desk_kept(struct sv_desk *desk, int64_t *bytes, int64_t *jobs);
 
+/* An address as a host, for shares: of IPv6 the first 64 bits, for one host may have all of the rest; IPv4
+ * as it is mapped into IPv6; zeros for what is no address. */
+void sv_host_of(const char *peer, unsigned char host[16]);
+
 /* Pictures that were refused because their address had its share; beside those that the service refused. */
 int64_t sv_desk_refused(struct sv_desk *desk);
 

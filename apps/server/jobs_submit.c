@@ -82,8 +82,7 @@ static bool fail_submit(const struct oz_error *err, struct sv_problem *problem)
     return false;
 }
 
-/* An address as a host: of IPv6 the first 64 bits, for one host may have all of the rest. */
-static void host_of(const char *peer, unsigned char host[16])
+void sv_host_of(const char *peer, unsigned char host[16])
 {
     struct in_addr v4;
     memset(host, 0, 16);
@@ -105,9 +104,9 @@ static bool check_share(const struct sv_desk *desk, const struct sv_job *job,
     if (most == 0) {
         return true;
     }
-    host_of(job->peer, mine);
+    sv_host_of(job->peer, mine);
     for (const struct sv_job *other = desk->jobs; other != NULL; other = other->next) {
-        host_of(other->peer, host);
+        sv_host_of(other->peer, host);
         for (int i = 0; i < other->n && memcmp(host, mine, sizeof host) == 0; i++) {
             others += !other->pictures[i].ended;
         }

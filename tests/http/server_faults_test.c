@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server/jobs.h"
 #include "server/server.h"
 
 #define KEY "Authorization: Bearer secret\r\n"
@@ -636,9 +637,31 @@ static void every_site(void **state)
     }
 }
 
+/* Which addresses share one client's limit. */
+static void hosts(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        bool same;
+    } pairs[] = {{"192.0.2.7", "192.0.2.7", true},
+                 {"192.0.2.7", "192.0.2.8", false},
+                 {"::ffff:192.0.2.7", "192.0.2.7", true},
+                 {"::ffff:192.0.2.7", "::ffff:192.0.2.8", false},
+                 {"2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true},
+                 {"2001:db8:1:2::1", "2001:db8:1:3::1", false},
+                 {"::1", "127.0.0.1", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        unsigned char a[16], b[16];
+        sv_host_of(pairs[i].a, a);
+        sv_host_of(pairs[i].b, b);
+        assert_int_equal(memcmp(a, b, sizeof a) == 0, pairs[i].same);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_site)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hosts), cmocka_unit_test(every_site)};
     sigset_t signals;
     (void)sigemptyset(&signals);
     (void)sigaddset(&signals, SIGTERM);
