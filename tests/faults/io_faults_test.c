@@ -222,6 +222,16 @@ static int errno_of(enum call c)
     }
 }
 
+/* The next call that fails: all at first, then ever fewer; OUNCE_TEST_FEW (sanitizers): fewer still. */
+static int next_call(const struct scenario *s, int at)
+{
+    bool few = getenv("OUNCE_TEST_FEW") != NULL;
+    if (scenarios_full() || at < (few ? 2 : s->large ? 4 : 16)) {
+        return at + 1;
+    }
+    return at + 1 + (few ? 2 * at : s->large ? at / 2 : at / 8);
+}
+
 static void every_call(void **state)
 {
     int tried = 0;
@@ -237,9 +247,7 @@ static void every_call(void **state)
             calls += most[c];
         }
         for (int c = 0; c < CALL_COUNT; c++) {
-            for (int at = 1; at <= most[c]; at += scenarios_full() || at < (s->large ? 4 : 16)
-                                                      ? 1
-                                                      : 1 + at / (s->large ? 2 : 8)) {
+            for (int at = 1; at <= most[c]; at = next_call(s, at)) {
                 fails(s, c, at, errno_of(c), want);
                 tried++;
                 if (c == CALL_read || c == CALL_pread || c == CALL_write || c == CALL_pwrite) {
