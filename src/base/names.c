@@ -66,6 +66,23 @@ const char *oz_names_nearest(const char *wrong, const char *const *names, size_t
     return best;
 }
 
+enum oz_status oz_names_unknown(const char *what, const char *wrong, const char *const *names,
+                                size_t count, struct oz_error *err)
+{
+    struct oz_buf list;
+    oz_buf_init(&list, 1024);
+    for (size_t i = 0; i < count; i++) {
+        oz_buf_printf(&list, "%s%s", i > 0 ? ", " : "", names[i]);
+    }
+    const char *near = oz_names_nearest(wrong, names, count);
+    enum oz_status status =
+        OZ_FAIL(err, OZ_ERR_ARG, "%s %.100s is not known%s%s%s; there are %s.", what, wrong,
+                near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                near != NULL ? "?)" : "", oz_buf_text(&list));
+    oz_buf_deinit(&list);
+    return status;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

@@ -2,7 +2,6 @@
 
 #include <stddef.h>
 
-#include "base/buf.h"
 #include "base/error.h"
 #include "base/names.h"
 
@@ -56,16 +55,5 @@ enum oz_status oz_load_format_find(const struct oz_load_format **out, const char
                            refused[i].name, refused[i].why);
         }
     }
-    struct oz_buf list;
-    oz_buf_init(&list, 1024);
-    for (size_t i = 0; i < ROWS; i++) {
-        oz_buf_printf(&list, "%s%s", i > 0 ? ", " : "", names[i]);
-    }
-    const char *near = oz_names_nearest(name, names, ROWS);
-    enum oz_status status =
-        OZ_FAIL(err, OZ_ERR_ARG, "Load format %.100s is not known%s%s%s; there are %s.", name,
-                near != NULL ? " (did you mean " : "", near != NULL ? near : "",
-                near != NULL ? "?)" : "", oz_buf_text(&list));
-    oz_buf_deinit(&list);
-    return status;
+    return oz_names_unknown("Load format", name, names, ROWS, err);
 }

@@ -131,23 +131,14 @@ static bool fill(void *to, int64_t bytes)
 {
     static uint8_t pattern[1 << 16];
     uint32_t seed = 0x1234567U;
-    int64_t done = 0;
+    int64_t done = bytes < (int64_t)sizeof pattern ? bytes : (int64_t)sizeof pattern;
     for (size_t i = 0; i < sizeof pattern; i += 2) {
         seed = seed * 1664525U + 1013904223U;
         pattern[i] = (uint8_t)(seed >> 16 & 0xBFU);            /* e4m3 up to 2^1 */
         pattern[i + 1] = (uint8_t)((seed >> 31 << 7) | 0x3FU); /* bf16 of 2^-1 to 2^1 */
     }
-    while (done < bytes) {
-        int64_t some =
-            bytes - done < (int64_t)sizeof pattern ? bytes - done : (int64_t)sizeof pattern;
-        if (cudaMemcpy((uint8_t *)to + done, pattern, (size_t)some, cudaMemcpyHostToDevice) !=
-            cudaSuccess) {
-            return false;
-        }
-        done += some;
-        if (done >= (int64_t)sizeof pattern) {
-            break;
-        }
+    if (cudaMemcpy(to, pattern, (size_t)done, cudaMemcpyHostToDevice) != cudaSuccess) {
+        return false;
     }
     while (done < bytes) { /* doubling what is there */
         int64_t some = bytes - done < done ? bytes - done : done;
@@ -245,8 +236,7 @@ static float time_algo(struct oz_cuda *c, struct bench *b, struct oz_cuda_gemm *
     return best;
 }
 
-/* Has a row the same bytes among few and among many? Sums that are added to are left out: adding comes
- * behind them. */
+/* Has a row the same bytes among few and among many? What is added to is zeros. */
 static bool same_bytes(struct oz_cuda *c, struct bench *b, struct oz_cuda_gemm g,
                        const cublasLtMatmulAlgo_t *algo)
 {
@@ -290,12 +280,15 @@ static int fastest(struct oz_cuda *c, const struct oz_cuda_gemm *g, struct candi
     int64_t rows = g->few ? CHOSEN_FEW : CHOSEN_ROWS;
     float first = 0;
     int chosen = -1;
+    if (count == 0) {
+        return -1;
+    }
     if (!open_bench(&b, g, g->few ? OZ_CUDA_FEW_ROWS : CHOSEN_ROWS, &with)) {
         oz_log(
             OZ_LOG_INFO, "dispatch",
             "No memory on %s to time the algorithms of a product; the heuristic's first is taken.",
             c->name);
-        return count > 0 ? 0 : -1;
+        return 0;
     }
     for (int i = 0; i < count; i++) {
         list[i].ms = time_algo(c, &b, &with, rows, &list[i].algo);
@@ -331,7 +324,7 @@ static void choose(struct oz_cuda *c, const struct oz_cuda_gemm *g, struct oz_cu
             count = propose(c, g, OZ_CUDA_FEW_ROWS, list, count);
         }
         chosen = fastest(c, g, list, count);
-        c->algos_changed = true;
+        c->algos_changed = c->algos_changed || chosen >= 0;
     }
     key->none = chosen < 0;
     if (!key->none) {

@@ -61,10 +61,10 @@ void oz_cuda_read_algos(struct oz_cuda *c)
     }
     while (fgets(line, sizeof line, f) != NULL && c->algo_count < OZ_CUDA_MOST_ALGOS) {
         struct oz_cuda_algo a = {.from_file = true};
-        long long values[7];
+        long long values[6];
         char *at = line;
         bool good = true;
-        for (int i = 0; i < 7 && good; i++) {
+        for (int i = 0; i < 6 && good; i++) {
             char *end;
             values[i] = strtoll(at, &end, 10);
             good = end != at;
@@ -80,7 +80,6 @@ void oz_cuda_read_algos(struct oz_cuda *c)
             a.n = values[0], a.k = values[1];
             a.x_type = (int32_t)values[2], a.w_type = (int32_t)values[3];
             a.y_type = (int32_t)values[4], a.kind = (int32_t)values[5];
-            a.none = values[6] != 0;
             c->algos[c->algo_count++] = a;
         }
     }
@@ -105,11 +104,11 @@ static bool write_all(const struct oz_cuda *c, FILE *f)
     bool good = true;
     for (int32_t i = 0; i < c->algo_count && good; i++) {
         const struct oz_cuda_algo *a = &c->algos[i];
-        if (a->passing) {
+        if (a->passing || a->none) { /* that there is none is found at once */
             continue;
         }
-        good = fprintf(f, "%lld %lld %d %d %d %d %d", (long long)a->n, (long long)a->k, a->x_type,
-                       a->w_type, a->y_type, a->kind, a->none ? 1 : 0) > 0;
+        good = fprintf(f, "%lld %lld %d %d %d %d", (long long)a->n, (long long)a->k, a->x_type,
+                       a->w_type, a->y_type, a->kind) > 0;
         for (int w = 0; w < WORDS && good; w++) {
             good = fprintf(f, " %llx", (unsigned long long)a->algo.data[w]) > 0;
         }

@@ -195,7 +195,8 @@ static enum oz_status take_mxfp8(struct reader *s, int32_t row)
 static enum oz_status take_int8(struct reader *s, int32_t row, const struct hint *h)
 {
     const struct oz_dialect_reader *r = s->r;
-    OZ_TRY(oz_form_take_int8(r, row, h->full_precision ? OZ_ACT_NONE : OZ_ACT_INT8_TOKEN));
+    OZ_TRY(oz_form_take_int8(r, row, "weight", "weight_scale",
+                             h->full_precision ? OZ_ACT_NONE : OZ_ACT_INT8_TOKEN));
     OZ_TRY(oz_form_input_scale(r, row, "input_scale", NULL));
     if (!h->rotated) {
         return OZ_OK;

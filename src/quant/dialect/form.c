@@ -160,14 +160,14 @@ static enum oz_status check_size(const struct oz_dialect_reader *r, const struct
     return OZ_OK;
 }
 
-enum oz_status oz_form_take_int8(const struct oz_dialect_reader *r, int32_t row,
-                                 enum oz_act_mode mode)
+enum oz_status oz_form_take_int8(const struct oz_dialect_reader *r, int32_t row, const char *codes,
+                                 const char *scales, enum oz_act_mode mode)
 {
-    const struct oz_tensor_view *t = oz_form_find(r, row, "weight_scale");
+    const struct oz_tensor_view *t = oz_form_find(r, row, scales);
     bool one = t != NULL && t->elements == 1 && r->table->rows[row].shape[0] != 1;
     const struct oz_form f = {.scheme = "int8",
-                              .codes = "weight",
-                              .scales = "weight_scale",
+                              .codes = codes,
+                              .scales = scales,
                               .code_dtype = OZ_DTYPE_I8,
                               .scale_dtype = OZ_DTYPE_F32,
                               .per_byte = 1,

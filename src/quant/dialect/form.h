@@ -49,8 +49,9 @@ OZ_MUST_USE enum oz_status oz_form_take(const struct oz_dialect_reader *r, int32
 OZ_MUST_USE enum oz_status oz_form_take_fp8(const struct oz_dialect_reader *r, int32_t row,
                                             const char *codes, const char *scales, bool inverse);
 
-/* INT8 in the common names, with a scale of each row, or one of the tensor, which is then each row's. */
+/* INT8, with a scale of each row, or one of the tensor, which is then each row's. */
 OZ_MUST_USE enum oz_status oz_form_take_int8(const struct oz_dialect_reader *r, int32_t row,
+                                             const char *codes, const char *scales,
                                              enum oz_act_mode mode);
 
 /* Integers of 4 bits in groups; codes of `form` are one nibble each at `at` (NULL: row by row, the even

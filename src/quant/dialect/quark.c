@@ -125,7 +125,8 @@ static enum oz_status take_int4(const struct oz_dialect_reader *r, int32_t row,
 static enum oz_status take_int8(const struct oz_dialect_reader *r, int32_t row,
                                 const struct spec *s)
 {
-    OZ_TRY(oz_form_take_int8(r, row, s->acts ? OZ_ACT_INT8_TOKEN : OZ_ACT_NONE));
+    OZ_TRY(oz_form_take_int8(r, row, "weight", "weight_scale",
+                             s->acts ? OZ_ACT_INT8_TOKEN : OZ_ACT_NONE));
     (void)oz_form_spend(r, row, "input_scale");
     (void)oz_form_spend(r, row, "input_zero_point");
     return oz_form_zeros(r, row, "weight_zero_point");

@@ -25,18 +25,7 @@ static enum oz_status refuse(const struct oz_dialect_reader *r, int32_t row, con
 
 static enum oz_status take_int8(const struct oz_dialect_reader *r, int32_t row)
 {
-    const struct oz_tensor_view *t = oz_form_find(r, row, S);
-    bool one = t != NULL && t->elements == 1 && r->table->rows[row].shape[0] != 1;
-    const struct oz_form f = {.scheme = "int8",
-                              .codes = Q,
-                              .scales = S,
-                              .code_dtype = OZ_DTYPE_I8,
-                              .scale_dtype = OZ_DTYPE_F32,
-                              .per_byte = 1,
-                              .scope = one ? OZ_FORM_TENSOR : OZ_FORM_ROW,
-                              .scale_move = one ? OZ_MOVE_REPEAT : OZ_MOVE_BYTES,
-                              .mode = OZ_ACT_INT8_TOKEN};
-    OZ_TRY(oz_form_take(r, row, &f));
+    OZ_TRY(oz_form_take_int8(r, row, Q, S, OZ_ACT_INT8_TOKEN));
     return oz_form_zeros(r, row, "_weight_zero_point");
 }
 
