@@ -148,6 +148,7 @@ static enum oz_status shape(const struct oz_layer *l, const struct oz_scheme *sc
                                 : vector ? oz_codec_plain(OZ_DTYPE_F32)
                                          : oz_codec_plain(OZ_DTYPE_BF16),
                                 1, l->rank == 1 ? 1 : l->shape[0], columns(l));
+    p->act_count = 0;
     return coded ? oz_param_set_acts(p, scheme, err) : OZ_OK;
 }
 

@@ -70,4 +70,18 @@ static __device__ inline void oz_store_8(const struct oz_act &a, int64_t row, in
     }
 }
 
+/* To shared memory, beside what the thread does meanwhile; ended as a group. */
+static __device__ inline void oz_fetch_16(void *shared, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     (unsigned)__cvta_generic_to_shared(shared)),
+                 "l"(from)
+                 : "memory");
+}
+
+static __device__ inline void oz_fetched()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
 #endif

@@ -300,27 +300,6 @@ static __device__ inline void oz_quick_gelu(float *x)
  */
 #define OZ_WIDE_STAGES 3 /* rows of a block that are there or on their way */
 
-static __device__ inline void oz_fetch_16(void *shared, const void *from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     (unsigned)__cvta_generic_to_shared(shared)),
-                 "l"(from)
-                 : "memory");
-}
-
-static __device__ inline void oz_fetch_8(void *shared, const void *from)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
-                     (unsigned)__cvta_generic_to_shared(shared)),
-                 "l"(from)
-                 : "memory");
-}
-
-static __device__ inline void oz_fetched_row()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
 static __device__ inline void oz_wait_for_row(int stages)
 {
     if (stages == 3) {

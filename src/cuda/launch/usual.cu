@@ -248,7 +248,7 @@ static __device__ inline void fetch_row(const struct oz_cuda_linear_end &a, int6
             oz_fetch_16(to + p * blockDim.x, from + p * blockDim.x);
         }
     }
-    oz_fetched_row();
+    oz_fetched();
 }
 
 template <int PARTS, bool GELU, enum format OUT>

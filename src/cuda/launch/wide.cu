@@ -298,7 +298,7 @@ static __device__ inline void fetch_row(const struct oz_cuda_linear_end &a, int6
             }
         }
     }
-    oz_fetched_row();
+    oz_fetched();
 }
 
 /* 8 sums of a part that has come. */
