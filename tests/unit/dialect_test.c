@@ -190,14 +190,30 @@ static void same_as_expanded(const char *name, const struct oz_weight *w, const 
     }
 }
 
+/* The same values through the staging of a device of its own memory. */
+static void same_as_staged(const char *name, const struct oz_weight *w, const struct oz_weight *x)
+{
+    assert_ptr_equal(w->codec, x->codec);
+    for (int64_t i = 0; i < w->rows * w->cols; i++) {
+        if (value_at(w, i / w->cols, i % w->cols) != value_at(x, i / w->cols, i % w->cols)) {
+            fail_msg("%s: element %d is another one where it is staged", name, (int)i);
+        }
+    }
+}
+
 /* How many layers of a fixture stay packed. `weights`: it, or what became of it. */
 static int packed_layers(const char *weights, const char *fixture, size_t *saved)
 {
     struct dialect_model packed;
     struct dialect_model expanded;
+    struct dialect_model staged;
     char expected[512];
     int layers = 0;
     (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors", fixture);
+    assert_int_equal(dialect_open(&staged, weights, expected, &err), OZ_OK);
+    assert_int_equal(dialect_open_device(&staged, &err), OZ_OK);
+    staged.dev->host_memory = false;
+    assert_int_equal(dialect_load(&staged, &err), OZ_OK);
     assert_int_equal(dialect_open(&packed, weights, expected, &err), OZ_OK);
     assert_int_equal(dialect_open(&expanded, weights, expected, &err), OZ_OK);
     for (int32_t i = 0; i < packed.table.count; i++) {
@@ -213,9 +229,11 @@ static int packed_layers(const char *weights, const char *fixture, size_t *saved
         if (is_packed(&packed, i)) {
             same_as_expanded(name, &packed.params[i].weight, &expanded.params[i].weight,
                              oz_ckpt_find(packed.expected, name, NULL));
+            same_as_staged(name, &packed.params[i].weight, &staged.params[i].weight);
         }
     }
     *saved = expanded.model.used_bytes - packed.model.used_bytes;
+    dialect_close(&staged);
     dialect_close(&expanded);
     dialect_close(&packed);
     return layers;
