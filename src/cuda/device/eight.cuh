@@ -44,6 +44,14 @@ static __device__ inline void oz_load_f32(const float *from, float x[8])
     x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
 }
 
+/* Rounded to nearest even, as oz_f32_to_bf16 does. */
+static __device__ inline uint32_t oz_bf16_pair(float low, float high)
+{
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
 static __device__ inline void oz_store_8(const struct oz_act &a, int64_t row, int64_t col,
                                          const float x[8])
 {
@@ -56,7 +64,7 @@ static __device__ inline void oz_store_8(const struct oz_act &a, int64_t row, in
         uint32_t pairs[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            pairs[i] = oz_f32_to_bf16(x[2 * i]) | (uint32_t)oz_f32_to_bf16(x[2 * i + 1]) << 16;
+            pairs[i] = oz_bf16_pair(x[2 * i], x[2 * i + 1]);
         }
         *(uint4 *)((uint16_t *)a.data + at) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
     }

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "cuda/host/gemm.h"
 
+#define MOST_FAST_K 4096
+
 static cudaDataType_t type_of(enum oz_dtype dtype)
 {
     switch (dtype) {
@@ -29,6 +31,16 @@ static void set(struct oz_cuda_problem *p, cublasStatus_t *s, cublasLtMatmulDesc
     }
 }
 
+/*
+ * Sums of e4m3 products in the tensor core's own accumulator, of about 14 bits, all the way: 10 to 20 % less
+ * time. On random data it moves results by 1.4e-3 at K = 3072 and 1.0e-2 at 12288 (relative L2), beside
+ * 3.7e-2 that e4m3 itself costs: so only where K is moderate. Elsewhere sums move to f32 every 128.
+ */
+static bool sums_fast(const struct oz_cuda_gemm *g)
+{
+    return g->x_dtype == OZ_DTYPE_F8_E4M3 && g->k <= MOST_FAST_K;
+}
+
 /* Bias, gelu, scales of rows and features. */
 static void set_ends(const struct oz_cuda_gemm *g, struct oz_cuda_problem *p, cublasStatus_t *s)
 {
@@ -38,6 +50,8 @@ static void set_ends(const struct oz_cuda_gemm *g, struct oz_cuda_problem *p, cu
                                                              : CUBLASLT_EPILOGUE_DEFAULT;
     int32_t bias_type = g->half_bias ? CUDA_R_16BF : CUDA_R_32F;
     int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    int8_t fast = sums_fast(g);
+    set(p, s, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
     set(p, s, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (g->bias != NULL) {
         set(p, s, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
@@ -82,7 +96,7 @@ cublasStatus_t oz_cuda_gemm_set_up(const struct oz_cuda_gemm *g, int64_t m,
                                    .kind = (g->w_by_k ? 1 : 0) + (g->bias != NULL ? 2 : 0) +
                                            (g->gelu ? 4 : 0) + (g->w_scales != NULL ? 8 : 0) +
                                            (g->few ? 16 : 0) + (g->add != NULL ? 32 : 0) +
-                                           (g->half_bias ? 64 : 0)};
+                                           (g->half_bias ? 64 : 0) + (sums_fast(g) ? 128 : 0)};
     return s;
 }
 

@@ -192,8 +192,16 @@ bool oz_wide_takes_residual(const struct oz_cuda_linear_end *a);
 int oz_wide_residual(oz_cuda_stream stream, const struct oz_cuda_linear_end *a);
 bool oz_wide_takes_end(const struct oz_cuda_linear_end *a);
 int oz_wide_end(oz_cuda_stream stream, const struct oz_cuda_linear_end *a);
-bool oz_wide_takes_rope(const struct oz_cuda_rope *a);
-int oz_wide_rope(oz_cuda_stream stream, const struct oz_cuda_rope *a);
+
+/* usual.cu: likewise, for wide.cu. */
+bool oz_usual_takes_norm(const struct oz_cuda_norm_mod *a);
+int oz_usual_norm(oz_cuda_stream stream, const struct oz_cuda_norm_mod *a);
+bool oz_usual_takes_end(const struct oz_cuda_linear_end *a);
+int oz_usual_end(oz_cuda_stream stream, const struct oz_cuda_linear_end *a);
+
+/* heads.cu: likewise. */
+bool oz_heads_takes_rope(const struct oz_cuda_rope *a);
+int oz_heads_rope(oz_cuda_stream stream, const struct oz_cuda_rope *a);
 
 /* narrow.cu: likewise, for rows of pictures. */
 bool oz_narrow_takes_norm(const struct oz_cuda_norm_mod *a);

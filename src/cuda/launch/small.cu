@@ -62,8 +62,8 @@ int oz_launch_qk_norm_rope(oz_cuda_stream stream, const struct oz_qk_norm_rope_a
         r.sine = *a->sine;
         r.pairs = a->cosine->cols;
     }
-    if (oz_wide_takes_rope(&r)) {
-        return oz_wide_rope(stream, &r);
+    if (oz_heads_takes_rope(&r)) {
+        return oz_heads_rope(stream, &r);
     }
     int64_t units = a->x->rows * a->heads;
     if (units == 0) {

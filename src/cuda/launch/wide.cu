@@ -1,246 +1,177 @@
 /*
- * What large models do most, 16 bytes an access and rows in registers: norm and modulation, rows to
- * codes, residuals behind a product, rotation of heads. Each says whether it takes the call, from
- * layouts alone; rows.cu and small.cu do the rest, to the same numbers but for the order of sums.
+ * What large models do most, 8 or 16 bytes an access and rows in registers: norm and modulation, rows to
+ * codes, residuals and gelu behind a product. Each says whether it takes the call, from layouts alone;
+ * rows.cu does the rest, to the same numbers but for the order of sums.
  */
-#include "cuda/device/eight.cuh"
+#include "cuda/device/wide.cuh"
 
 #define THREADS 256
-#define MOST_PARTS 8 /* of a row, 8 elements each, in a thread */
 
-/* Codes under one scale of the row, which an f32 plane holds. */
-static bool by_row(const struct oz_act_spec *s)
+/* ---- norm_mod ---- */
+
+/* 4 neighbours of a row of F32 or BF16, as they lie there. */
+static __device__ inline uint4 raw_4(const uint8_t *row, bool half, unsigned unit)
 {
-    return (s->dtype == OZ_DTYPE_F8_E4M3 || s->dtype == OZ_DTYPE_I8) && s->scale_count == 1 &&
-           s->scale[0].dtype == OZ_DTYPE_F32 && s->scale[0].group_cols == 0 &&
-           s->scale[0].layout == OZ_SCALE_ROWS && s->smooth == NULL && s->static_scale == NULL;
+    uint4 v;
+    if (half) {
+        uint2 pair = ((const uint2 *)row)[unit];
+        v.x = pair.x, v.y = pair.y;
+    } else {
+        v = ((const uint4 *)row)[unit];
+    }
+    return v;
 }
 
-static bool fits(int64_t cols)
+static __device__ inline void floats_4(uint4 v, bool half, float x[4])
 {
-    return cols % 8 == 0 && cols > 1024 && cols <= (int64_t)MOST_PARTS * 8 * THREADS;
+    if (half) {
+        x[0] = oz_f32_from_bits(v.x << 16), x[1] = oz_f32_from_bits(v.x & 0xFFFF0000U);
+        x[2] = oz_f32_from_bits(v.y << 16), x[3] = oz_f32_from_bits(v.y & 0xFFFF0000U);
+    } else {
+        x[0] = oz_f32_from_bits(v.x), x[1] = oz_f32_from_bits(v.y);
+        x[2] = oz_f32_from_bits(v.z), x[3] = oz_f32_from_bits(v.w);
+    }
 }
 
-/* x / scale, rounded once: an exact reciprocal's product, corrected by its remainder (Markstein). Finite x,
- * and scale and inverse = 1 / scale well inside f32's range. */
-static __device__ inline float quotient(float x, float scale, float inverse)
+static __device__ inline void load_4(const float *from, unsigned unit, float x[4])
 {
-    float q = x * inverse;
-    return __fmaf_rn(__fmaf_rn(-q, scale, x), inverse, q);
+    float4 v = ((const float4 *)from)[unit];
+    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
 }
 
-/* Codes of two, as oz_fp8_divide makes them, by the unit that rounds alike. */
-static __device__ inline uint32_t e4m3_pair(float low, float high, float scale, float inverse)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    uint16_t pair;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
-        : "=h"(pair)
-        : "f"(quotient(high, scale, inverse)), "f"(quotient(low, scale, inverse)));
-    return pair;
-#else
-    return oz_f32_to_e4m3(quotient(low, scale, inverse)) |
-           (uint32_t)oz_f32_to_e4m3(quotient(high, scale, inverse)) << 8;
-#endif
-}
-
-/* A row in registers to its format: parts [8] each, THREADS * 8 apart. A row that holds something that is
- * not finite goes element by element. */
+/* A row, and y added to it and stored again; all loads are under way before any is used. */
 template <int PARTS>
-static __device__ inline void put_parts(const struct oz_act &out, int64_t row, float x[PARTS][8],
-                                        double *room)
+static __device__ inline void take_row(const struct oz_cuda_norm_mod &a, int64_t row, int64_t place,
+                                       float x[PARTS][4])
 {
-    if (out.spec.scale_count == 0) {
-#pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            int64_t col = (int64_t)(p * THREADS + threadIdx.x) * 8;
-            if (col < out.cols) {
-                oz_store_8(out, row, col, x[p]);
-            }
-        }
-        return;
-    }
-    float amax = 0;
-    bool finite = true;
+    const bool half = a.x.spec.dtype == OZ_DTYPE_BF16; /* what is stored is what is normed */
+    const bool y_half = a.y.spec.dtype == OZ_DTYPE_BF16;
+    const unsigned units = (unsigned)a.x.cols / 4;
+    uint8_t *x_row = (uint8_t *)a.x.data + row * a.x.stride * (half ? 2 : 4);
+    const uint8_t *y_row = (const uint8_t *)a.y.data + row * a.y.stride * (y_half ? 2 : 4);
+    uint4 raw[PARTS];
+    uint4 y_raw[PARTS];
 #pragma unroll
     for (int p = 0; p < PARTS; p++) {
-        if ((int64_t)(p * THREADS + threadIdx.x) * 8 < out.cols) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                amax = fmaxf(amax, fabsf(x[p][i]));
-                finite = finite && fabsf(x[p][i]) <= 3.4028235e38F;
-            }
+        unsigned unit = p * blockDim.x + threadIdx.x;
+        if (unit < units) {
+            raw[p] = raw_4(x_row, half, unit);
         }
     }
-    bool whole = __syncthreads_and(finite) != 0;
-    if (!whole) {
-        amax = 0;
+    if (a.y.data != NULL) {
 #pragma unroll
         for (int p = 0; p < PARTS; p++) {
-            bool bad = false;
-            if ((int64_t)(p * THREADS + threadIdx.x) * 8 < out.cols) {
-                amax = fmaxf(amax, oz_group_amax(x[p], 8, &bad));
+            unsigned unit = p * blockDim.x + threadIdx.x;
+            if (unit < units) {
+                y_raw[p] = raw_4(y_row, y_half, unit);
             }
         }
-    }
-    amax = oz_row_reduce<THREADS, float, true>(amax, (float *)room);
-    bool e4m3 = out.spec.dtype == OZ_DTYPE_F8_E4M3;
-    float scale = e4m3 ? oz_fp8_channel_scale(amax) : whole ? amax / 127.0F : NAN;
-    float inverse = 1.0F / scale;
-    if (threadIdx.x == 0) {
-        ((float *)out.scales[0])[row] = scale;
     }
 #pragma unroll
     for (int p = 0; p < PARTS; p++) {
-        int64_t col = (int64_t)(p * THREADS + threadIdx.x) * 8;
-        uint8_t *to = (uint8_t *)out.data + row * out.stride + col;
-        uint32_t pairs[4];
-        if (col >= out.cols) {
+        unsigned unit = p * blockDim.x + threadIdx.x;
+        float gate[4] = {1.0F, 1.0F, 1.0F, 1.0F};
+        float y[4];
+        if (unit >= units) {
             continue;
         }
-        if (e4m3 && !whole) {
-            oz_fp8_divide(x[p], 8, scale, to);
+        floats_4(raw[p], half, x[p]);
+        if (a.y.data == NULL) {
             continue;
+        }
+        floats_4(y_raw[p], y_half, y);
+        if (a.gate.data != NULL) {
+            load_4(a.gate.data + place * a.gate.stride, unit, gate);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float low = x[p][2 * i];
-            float high = x[p][2 * i + 1];
-            pairs[i] = e4m3 ? e4m3_pair(low, high, scale, inverse)
-                            : (uint8_t)oz_int8_code(low, amax) |
-                                  (uint32_t)(uint8_t)oz_int8_code(high, amax) << 8;
+            x[p][i] = __fmaf_rn(y[i], gate[i], x[p][i]);
+            x[p][i] = half ? oz_bf16_to_f32(oz_f32_to_bf16(x[p][i])) : x[p][i];
         }
-        *(uint2 *)to = make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
+        oz_store_unit<4>(x_row, half, unit * 4, x[p]);
     }
 }
 
-/* As many parts as the row has. */
-#define LAUNCH_PARTS(kernel, rows, cols, ...)                                               \
-    do {                                                                                    \
-        int parts_ = (int)(((cols) + 8 * THREADS - 1) / (8 * THREADS));                     \
-        switch (parts_) {                                                                   \
-        case 1: kernel<1><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;    \
-        case 2: kernel<2><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;    \
-        case 3:                                                                             \
-        case 4: kernel<4><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;    \
-        case 5:                                                                             \
-        case 6: kernel<6><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); break;    \
-        default: kernel<MOST_PARTS><<<(unsigned)(rows), THREADS, 0, stream>>>(__VA_ARGS__); \
-        }                                                                                   \
-        return (int)cudaGetLastError();                                                     \
-    } while (0)
-
-/* ---- rows to codes ---- */
-
+/* Mean and one over the deviation of a row. In f32: a thread adds few elements, the rest is a tree; the mean
+ * leaves before squares are taken. */
 template <int PARTS>
-__global__ void __launch_bounds__(THREADS) quantize_row(const __grid_constant__ struct oz_act from,
-                                                        const __grid_constant__ struct oz_act to)
+static __device__ inline void row_moments(const struct oz_cuda_norm_mod &a, const float x[PARTS][4],
+                                          float *mean, float *factor)
 {
-    __shared__ double room[8];
-    float x[PARTS][8];
+    __shared__ float room[2][32];
+    const unsigned units = (unsigned)a.x.cols / 4;
+    const float part = 1.0F / (float)a.x.cols;
+    *mean = 0;
+    if (a.norm == OZ_NORM_LAYER) {
+        float sum = 0;
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            if (p * blockDim.x + threadIdx.x < units) {
+                sum += (x[p][0] + x[p][1]) + (x[p][2] + x[p][3]);
+            }
+        }
+        *mean = oz_block_sum(sum, room[0]) * part;
+    }
+    float squares = 0;
 #pragma unroll
     for (int p = 0; p < PARTS; p++) {
-        int64_t col = (int64_t)(p * THREADS + threadIdx.x) * 8;
-        if (col < from.cols) {
-            oz_load_8(from, blockIdx.x, col, x[p]);
+        if (p * blockDim.x + threadIdx.x < units) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float d = x[p][i] - *mean;
+                squares = __fmaf_rn(d, d, squares);
+            }
         }
     }
-    put_parts<PARTS>(to, blockIdx.x, x, room);
+    squares = oz_block_sum(squares, room[1]);
+    *factor = 1.0F / sqrtf(squares * part + a.eps);
 }
-
-bool oz_wide_takes_quant(const struct oz_act *x, const struct oz_act *out)
-{
-    return fits(x->cols) && oz_plain(&x->spec) && oz_aligned(x) && oz_aligned(out) &&
-           (by_row(&out->spec) || oz_plain(&out->spec));
-}
-
-int oz_wide_quant(oz_cuda_stream stream, const struct oz_act *x, const struct oz_act *out,
-                  int64_t rows)
-{
-    LAUNCH_PARTS(quantize_row, rows, x->cols, *x, *out);
-}
-
-/* ---- norm_mod ---- */
 
 template <int PARTS>
 __global__ void __launch_bounds__(THREADS)
     norm_row(const __grid_constant__ struct oz_cuda_norm_mod a)
 {
-    __shared__ double room[8];
-    float x[PARTS][8];
+    __shared__ uint32_t room[2][32];
+    const unsigned units = (unsigned)a.x.cols / 4;
     int64_t row = blockIdx.x;
-    int64_t cols = a.x.cols;
     int64_t place = a.index != NULL ? a.index[row] : 0;
-    bool half = a.x.spec.dtype == OZ_DTYPE_BF16; /* what is stored is what is normed */
-    float sum = 0;
+    float x[PARTS][4];
+    float mean;
+    float factor;
+    take_row<PARTS>(a, row, place, x);
+    row_moments<PARTS>(a, x, &mean, &factor);
 #pragma unroll
     for (int p = 0; p < PARTS; p++) {
-        int64_t col = (int64_t)(p * THREADS + threadIdx.x) * 8;
-        if (col >= cols) {
+        unsigned unit = p * blockDim.x + threadIdx.x;
+        float scale[4] = {0};
+        float shift[4] = {0};
+        if (unit >= units) {
             continue;
-        }
-        oz_load_8(a.x, row, col, x[p]);
-        if (a.y.data != NULL) {
-            float y[8], gate[8];
-            oz_load_8(a.y, row, col, y);
-            if (a.gate.data != NULL) {
-                oz_load_f32(a.gate.data + place * a.gate.stride + col, gate);
-            }
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                x[p][i] += a.gate.data != NULL ? y[i] * gate[i] : y[i];
-                x[p][i] = half ? oz_bf16_to_f32(oz_f32_to_bf16(x[p][i])) : x[p][i];
-            }
-            oz_store_8(a.x, row, col, x[p]);
-        }
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            sum += x[p][i];
-        }
-    }
-    /* In f32: a thread adds few elements, the rest is a tree; the mean leaves before squares are taken. */
-    float mean = 0;
-    if (a.norm == OZ_NORM_LAYER) {
-        mean = oz_row_reduce<THREADS, float, false>(sum, (float *)room) / (float)cols;
-    }
-    float squares = 0;
-#pragma unroll
-    for (int p = 0; p < PARTS; p++) {
-        if ((int64_t)(p * THREADS + threadIdx.x) * 8 < cols) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                float d = x[p][i] - mean;
-                squares += d * d;
-            }
-        }
-    }
-    squares = oz_row_reduce<THREADS, float, false>(squares, (float *)room);
-    float factor = 1.0F / sqrtf(squares / (float)cols + a.eps);
-#pragma unroll
-    for (int p = 0; p < PARTS; p++) {
-        int64_t col = (int64_t)(p * THREADS + threadIdx.x) * 8;
-        float weight[8], scale[8], shift[8];
-        if (col >= cols) {
-            continue;
-        }
-        if (a.weight != NULL) {
-            oz_load_f32(a.weight + col, weight);
         }
         if (a.scale.data != NULL) {
-            oz_load_f32(a.scale.data + place * a.scale.stride + col, scale);
+            load_4(a.scale.data + place * a.scale.stride, unit, scale);
         }
         if (a.shift.data != NULL) {
-            oz_load_f32(a.shift.data + place * a.shift.stride + col, shift);
+            load_4(a.shift.data + place * a.shift.stride, unit, shift);
         }
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float n = (x[p][i] - mean) * factor;
-            n = a.weight != NULL ? n * weight[i] : n;
-            n = a.scale.data != NULL ? n * (1.0F + scale[i]) : n;
-            x[p][i] = a.shift.data != NULL ? n + shift[i] : n;
+        for (int i = 0; i < 4; i++) {
+            x[p][i] = (x[p][i] - mean) * factor;
+        }
+        if (a.weight != NULL) {
+            float weight[4];
+            load_4(a.weight, unit, weight);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                x[p][i] *= weight[i];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            x[p][i] = __fmaf_rn(x[p][i], 1.0F + scale[i], shift[i]);
         }
     }
-    put_parts<PARTS>(a.out, row, x, room);
+    oz_put_parts<PARTS, 4>(a.out, row, x, false, room[0], room[1]);
 }
 
 static bool mod_aligned(const struct oz_cuda_mod *m)
@@ -252,17 +183,34 @@ bool oz_wide_takes_norm(const struct oz_cuda_norm_mod *a)
 {
     bool late = a->y.data == NULL || (a->mul.data == NULL && oz_plain(&a->y.spec) &&
                                       oz_aligned(&a->y) && mod_aligned(&a->gate));
-    return fits(a->x.cols) && late && a->out.data != NULL && a->bias == NULL &&
+    return oz_wide_fits(a->x.cols) && late && a->out.data != NULL && a->bias == NULL &&
            !a->weight_plus_one && a->fn == OZ_FN_NONE &&
            (a->norm == OZ_NORM_LAYER || a->norm == OZ_NORM_RMS) && oz_plain(&a->x.spec) &&
            oz_aligned(&a->x) && oz_aligned(&a->out) &&
-           (by_row(&a->out.spec) || oz_plain(&a->out.spec)) && (uintptr_t)a->weight % 16 == 0 &&
-           mod_aligned(&a->scale) && mod_aligned(&a->shift);
+           (oz_codes_by_row(&a->out.spec) || oz_plain(&a->out.spec)) &&
+           (uintptr_t)a->weight % 16 == 0 && mod_aligned(&a->scale) && mod_aligned(&a->shift);
 }
+
+#define LAUNCH_NORM(parts) norm_row<parts><<<(unsigned)a->x.rows, s.threads, 0, stream>>>(*a)
 
 int oz_wide_norm(oz_cuda_stream stream, const struct oz_cuda_norm_mod *a)
 {
-    LAUNCH_PARTS(norm_row, a->x.rows, a->x.cols, *a);
+    struct oz_shape s = oz_shape_of(a->x.cols / 4, THREADS);
+    if (oz_usual_takes_norm(a)) {
+        return oz_usual_norm(stream, a);
+    }
+    switch (s.parts) {
+    case 1: LAUNCH_NORM(1); break;
+    case 2: LAUNCH_NORM(2); break;
+    case 3: LAUNCH_NORM(3); break;
+    case 4: LAUNCH_NORM(4); break;
+    case 5:
+    case 6: LAUNCH_NORM(6); break;
+    case 7:
+    case 8: LAUNCH_NORM(8); break;
+    default: LAUNCH_NORM(16); break;
+    }
+    return (int)cudaGetLastError();
 }
 
 /* ---- residuals behind a product ---- */
@@ -328,206 +276,167 @@ int oz_wide_residual(oz_cuda_stream stream, const struct oz_cuda_linear_end *a)
 
 /* ---- rows behind a product ---- */
 
-/* A row of sums, all of it under way before any is used. */
+#define END_THREADS 512
+
+/* Asks for a row of sums, where there is one; an empty group counts too. */
 template <int PARTS>
-static __device__ inline void load_sums(const struct oz_cuda_linear_end &a, int64_t row,
-                                        float x[PARTS][8])
+static __device__ inline void fetch_row(const struct oz_cuda_linear_end &a, int64_t row, uint4 *to)
 {
-    uint4 raw[PARTS][2];
-    int64_t at = row * a.sum_stride;
+    const int pieces = a.half_sums ? 1 : 2; /* of 16 bytes, for 8 elements */
+    if (row < a.rows) {
 #pragma unroll
-    for (int p = 0; p < PARTS; p++) {
-        int64_t col = (int64_t)(p * THREADS + threadIdx.x) * 8;
-        if (col < a.cols && a.half_sums) {
-            raw[p][0] = *(const uint4 *)((const uint16_t *)a.sums + at + col);
-        } else if (col < a.cols) {
-            raw[p][0] = ((const uint4 *)((const float *)a.sums + at + col))[0];
-            raw[p][1] = ((const uint4 *)((const float *)a.sums + at + col))[1];
+        for (int p = 0; p < PARTS; p++) {
+            unsigned unit = p * blockDim.x + threadIdx.x;
+            int64_t at = row * a.sum_stride + unit * 8;
+            if (unit * 8 >= a.cols) {
+                continue;
+            }
+            const uint4 *from = a.half_sums ? (const uint4 *)((const uint16_t *)a.sums + at)
+                                            : (const uint4 *)((const uint32_t *)a.sums + at);
+            for (int i = 0; i < pieces; i++) {
+                oz_fetch_16(to + (p * pieces + i) * blockDim.x + threadIdx.x, from + i);
+            }
         }
     }
+    oz_fetched_row();
+}
+
+/* 8 sums of a part that has come. */
+static __device__ inline void take_sums(const struct oz_cuda_linear_end &a, const uint4 *from,
+                                        int part, float x[8])
+{
+    if (a.half_sums) {
+        uint4 v = from[part * blockDim.x + threadIdx.x];
+        const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-    for (int p = 0; p < PARTS; p++) {
-        const uint32_t words[8] = {raw[p][0].x, raw[p][0].y, raw[p][0].z, raw[p][0].w,
-                                   raw[p][1].x, raw[p][1].y, raw[p][1].z, raw[p][1].w};
+        for (int i = 0; i < 4; i++) {
+            x[2 * i] = oz_f32_from_bits(pairs[i] << 16);
+            x[2 * i + 1] = oz_f32_from_bits(pairs[i] & 0xFFFF0000U);
+        }
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        uint4 v = from[(2 * part + j) * blockDim.x + threadIdx.x];
+        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            x[4 * j + i] = a.integer ? (float)(int32_t)words[i] : oz_f32_from_bits(words[i]);
+        }
+    }
+}
+
+/* Scales, bias, fn. */
+static __device__ inline void finish_8(const struct oz_cuda_linear_end &a, int64_t col,
+                                       float row_scale, float x[8])
+{
+    if (a.col_scale != NULL) {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            x[p][i] = a.half_sums ? oz_f32_from_bits(i % 2 == 0 ? words[i / 2] << 16
-                                                                : words[i / 2] & 0xFFFF0000U)
-                      : a.integer ? (float)(int32_t)words[i]
-                                  : oz_f32_from_bits(words[i]);
+            x[i] = a.col_scale[(col + i) * a.col_scale_stride] * x[i];
         }
     }
-}
-
-/* gelu (tanh) as x / (1 + e^-2u), by the fast units: within 1e-6 of |x|, for rows that are rounded to 16
- * bits or fewer. */
-static __device__ inline float quick_gelu(float x)
-{
-    /* 2 u log2(e) = x (2.3022082 + 0.1029432 x^2) */
-    float power = -x * __fmaf_rn(x * x, 0.10294324F, 2.3022082F);
-    float e;
-    float inverse;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(power));
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0F + e));
-    return x * inverse;
+    if (a.row_scale != NULL) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            x[i] = row_scale * x[i];
+        }
+    }
+    if (a.bias != NULL) {
+        float bias[8];
+        oz_load_f32(a.bias + col, bias);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            x[i] += bias[i];
+        }
+    }
+    if (a.fn == OZ_FN_GELU_TANH && a.out.spec.dtype != OZ_DTYPE_F32) {
+        oz_quick_gelu(x);
+        oz_quick_gelu(x + 4);
+    } else if (a.fn != OZ_FN_NONE) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            x[i] = oz_fn(a.fn, x[i]);
+        }
+    }
 }
 
 template <int PARTS>
-__global__ void __launch_bounds__(THREADS)
-    end_row(const __grid_constant__ struct oz_cuda_linear_end a)
+__global__ void __launch_bounds__(END_THREADS, PARTS <= 3 ? 2 : 1)
+    end_row(const __grid_constant__ struct oz_cuda_linear_end a, int stages)
 {
-    __shared__ double room[8];
-    float x[PARTS][8];
-    int64_t row = blockIdx.x;
-    float row_scale = a.row_scale != NULL ? a.row_scale[row * a.row_scale_stride] : 1.0F;
-    load_sums<PARTS>(a, row, x);
-#pragma unroll
-    for (int p = 0; p < PARTS; p++) {
-        int64_t col = (int64_t)(p * THREADS + threadIdx.x) * 8;
-        float other[8];
-        if (col >= a.cols) {
-            continue;
-        }
-        if (a.col_scale != NULL) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                x[p][i] = a.col_scale[(col + i) * a.col_scale_stride] * x[p][i];
-            }
-        }
-        if (a.row_scale != NULL) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                x[p][i] = row_scale * x[p][i];
-            }
-        }
-        if (a.bias != NULL) {
-            oz_load_f32(a.bias + col, other);
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                x[p][i] += other[i];
-            }
-        }
-        if (a.fn == OZ_FN_GELU_TANH && a.out.spec.dtype != OZ_DTYPE_F32) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                x[p][i] = quick_gelu(x[p][i]);
-            }
-        } else if (a.fn != OZ_FN_NONE) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                x[p][i] = oz_fn(a.fn, x[p][i]);
-            }
-        }
+    extern __shared__ __align__(16) uint8_t waiting[];
+    __shared__ uint32_t room[2][2][32];
+    const unsigned stage_bytes = (a.half_sums ? 1 : 2) * PARTS * blockDim.x * 16;
+    const bool near = a.fn != OZ_FN_NONE;
+    int stage = 0;
+    int turn = 0;
+    for (int i = 0; i < stages - 1; i++) {
+        fetch_row<PARTS>(a, blockIdx.x + (int64_t)i * gridDim.x,
+                         (uint4 *)(waiting + i * stage_bytes));
     }
-    put_parts<PARTS>(a.out, row, x, room);
+    for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+        float x[PARTS][8];
+        int last = stage == 0 ? stages - 1 : stage - 1; /* what lay there has been used */
+        float row_scale = a.row_scale != NULL ? a.row_scale[row * a.row_scale_stride] : 1.0F;
+        fetch_row<PARTS>(a, row + (int64_t)(stages - 1) * gridDim.x,
+                         (uint4 *)(waiting + last * stage_bytes));
+        oz_wait_for_row(stages);
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            int64_t col = (p * blockDim.x + threadIdx.x) * 8;
+            if (col < a.cols) {
+                take_sums(a, (const uint4 *)(waiting + stage * stage_bytes), p, x[p]);
+                finish_8(a, col, row_scale, x[p]);
+            }
+        }
+        oz_put_parts<PARTS, 8>(a.out, row, x, near, room[turn][0], room[turn][1]);
+        stage = stage + 1 < stages ? stage + 1 : 0;
+        turn ^= 1;
+    }
 }
 
 bool oz_wide_takes_end(const struct oz_cuda_linear_end *a)
 {
-    return a->residual.data == NULL && a->up_sums == NULL && a->out.data != NULL && fits(a->cols) &&
-           a->sum_stride % 8 == 0 && (uintptr_t)a->sums % 16 == 0 && (uintptr_t)a->bias % 16 == 0 &&
-           oz_aligned(&a->out) && (by_row(&a->out.spec) || oz_plain(&a->out.spec));
+    return a->residual.data == NULL && a->up_sums == NULL && a->out.data != NULL &&
+           oz_wide_fits(a->cols) && a->sum_stride % 8 == 0 && (uintptr_t)a->sums % 16 == 0 &&
+           (uintptr_t)a->bias % 16 == 0 && oz_aligned(&a->out) &&
+           (oz_codes_by_row(&a->out.spec) || oz_plain(&a->out.spec));
 }
 
 int oz_wide_end(oz_cuda_stream stream, const struct oz_cuda_linear_end *a)
 {
-    LAUNCH_PARTS(end_row, a->rows, a->cols, *a);
-}
-
-/* ---- rotation of heads ---- */
-
-/* A warp for a head of 32 * PER features, PER of them in a lane; neighbours turn together. */
-template <int PER>
-__global__ void __launch_bounds__(THREADS) rope_pairs(const __grid_constant__ struct oz_cuda_rope a)
-{
-    /* In 32 bits: divisions of 64 take more instructions than all the rest. */
-    unsigned unit = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    int lane = threadIdx.x % 32;
-    unsigned row = unit / (unsigned)a.heads;
-    int feature = (int)(unit % (unsigned)a.heads) * a.head_dim + lane * PER;
-    if (row >= (unsigned)a.x.rows) {
-        return;
+    struct oz_shape s = oz_shape_of(a->cols / 8, END_THREADS);
+    const int unit_bytes = a->half_sums ? 16 : 32;
+    s.parts = s.parts > 4 ? 6 : s.parts;
+    if (oz_usual_takes_end(a)) {
+        return oz_usual_end(stream, a);
     }
-    int64_t at = row * a.x.stride + feature;
-    int64_t to = row * a.out.stride + feature;
-    bool bf16 = a.x.spec.dtype == OZ_DTYPE_BF16;
-    alignas(16) float x[PER];
-    float squares = 0;
-    if (bf16) {
-#pragma unroll
-        for (int i = 0; i < PER; i++) {
-            x[i] = oz_bf16_to_f32(((const uint16_t *)a.x.data)[at + i]);
-        }
-    } else if (PER == 4) {
-        *(float4 *)x = *(const float4 *)((const float *)a.x.data + at);
-    } else {
-        *(float2 *)x = *(const float2 *)((const float *)a.x.data + at);
-    }
-#pragma unroll
-    for (int i = 0; i < PER; i++) {
-        squares += x[i] * x[i];
-    }
-    if (a.weight != NULL) {
-        squares = oz_row_reduce<32, float, false>(squares, NULL);
-        float factor = 1.0F / sqrtf(squares / (float)a.head_dim + a.eps);
-#pragma unroll
-        for (int i = 0; i < PER; i++) {
-            float w = a.weight[lane * PER + i];
-            x[i] = x[i] * factor * (a.plus_one ? w + 1.0F : w);
-        }
-    }
-    int64_t table = a.table_rows != NULL ? a.table_rows[row] : row;
-    const float *cosines = (const float *)a.cosine.data + table * a.cosine.stride;
-    const float *sines = (const float *)a.sine.data + table * a.sine.stride;
-#pragma unroll
-    for (int i = 0; i < PER / 2; i++) {
-        int pair = lane * (PER / 2) + i;
-        if (pair < a.pairs) {
-            float cosine = cosines[pair];
-            float sine = sines[pair];
-            float turned = x[2 * i] * cosine - x[2 * i + 1] * sine;
-            x[2 * i + 1] = x[2 * i] * sine + x[2 * i + 1] * cosine;
-            x[2 * i] = turned;
-        }
-    }
-    if (a.out.spec.dtype == OZ_DTYPE_F32) {
-        if (PER == 4) {
-            *(float4 *)((float *)a.out.data + to) = *(const float4 *)x;
-        } else {
-            *(float2 *)((float *)a.out.data + to) = *(const float2 *)x;
-        }
-        return;
-    }
-    alignas(8) uint32_t pairs[PER / 2];
-#pragma unroll
-    for (int i = 0; i < PER / 2; i++) {
-        pairs[i] = oz_f32_to_bf16(x[2 * i]) | (uint32_t)oz_f32_to_bf16(x[2 * i + 1]) << 16;
-    }
-    if (PER == 4) {
-        *(uint2 *)((uint16_t *)a.out.data + to) = *(const uint2 *)pairs;
-    } else {
-        *(uint32_t *)((uint16_t *)a.out.data + to) = pairs[0];
+    switch (s.parts) {
+    case 1: OZ_LAUNCH_PIPELINE(end_row<1>, a->rows, s, 1024, unit_bytes, *a);
+    case 2: OZ_LAUNCH_PIPELINE(end_row<2>, a->rows, s, 1024, unit_bytes, *a);
+    case 3: OZ_LAUNCH_PIPELINE(end_row<3>, a->rows, s, 1024, unit_bytes, *a);
+    case 4: OZ_LAUNCH_PIPELINE(end_row<4>, a->rows, s, 512, unit_bytes, *a);
+    default: OZ_LAUNCH_PIPELINE(end_row<6>, a->rows, s, 512, unit_bytes, *a);
     }
 }
 
-bool oz_wide_takes_rope(const struct oz_cuda_rope *a)
+/* ---- rows to codes: an end without anything before it ---- */
+
+bool oz_wide_takes_quant(const struct oz_act *x, const struct oz_act *out)
 {
-    return (a->head_dim == 64 || a->head_dim == 128) && a->x.rows * a->heads < INT32_MAX &&
-           a->kind == OZ_ROPE_PAIRS && oz_aligned(&a->x) && oz_aligned(&a->out) &&
-           oz_plain(&a->x.spec) && oz_plain(&a->out.spec) && a->cosine.spec.dtype == OZ_DTYPE_F32 &&
-           a->sine.spec.dtype == OZ_DTYPE_F32;
+    return oz_wide_fits(x->cols) && oz_plain(&x->spec) && oz_aligned(x) && oz_aligned(out) &&
+           (oz_codes_by_row(&out->spec) || oz_plain(&out->spec));
 }
 
-int oz_wide_rope(oz_cuda_stream stream, const struct oz_cuda_rope *a)
+int oz_wide_quant(oz_cuda_stream stream, const struct oz_act *x, const struct oz_act *out,
+                  int64_t rows)
 {
-    int64_t blocks = (a->x.rows * a->heads + THREADS / 32 - 1) / (THREADS / 32);
-    if (blocks == 0) {
-        return 0;
-    }
-    if (a->head_dim == 128) {
-        rope_pairs<4><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
-    } else {
-        rope_pairs<2><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
-    }
-    return (int)cudaGetLastError();
+    const struct oz_cuda_linear_end end = {.sums = x->data,
+                                           .half_sums = x->spec.dtype == OZ_DTYPE_BF16,
+                                           .rows = rows,
+                                           .cols = x->cols,
+                                           .sum_stride = x->stride,
+                                           .out = *out};
+    return oz_wide_end(stream, &end);
 }

@@ -1,0 +1,119 @@
+/* Rotation of heads of 64 and 128, for launchers that ask first; small.cu does the rest. */
+#include "cuda/device/eight.cuh"
+
+#define THREADS 256
+
+#define ROPE_HEADS 3 /* of a warp: all under way at once, under one row of the tables */
+
+/* A warp for some heads of 32 * PER features, PER of them in a lane; neighbours turn together. */
+template <int PER>
+__global__ void __launch_bounds__(THREADS) rope_pairs(const __grid_constant__ struct oz_cuda_rope a)
+{
+    /* In 32 bits: divisions of 64 take more instructions than all the rest. */
+    unsigned unit = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    unsigned lane = threadIdx.x % 32;
+    unsigned groups = ((unsigned)a.heads + ROPE_HEADS - 1) / ROPE_HEADS;
+    unsigned row = unit / groups;
+    unsigned first = unit % groups * ROPE_HEADS;
+    if (row >= (unsigned)a.x.rows) {
+        return;
+    }
+    alignas(16) float x[ROPE_HEADS][PER];
+    alignas(16) float weight[PER];
+    float cosines[PER / 2];
+    float sines[PER / 2];
+#pragma unroll
+    for (int h = 0; h < ROPE_HEADS; h++) {
+        int64_t at = row * a.x.stride + (first + h) * a.head_dim + lane * PER;
+        if (first + h >= (unsigned)a.heads) {
+            continue;
+        }
+        if (a.x.spec.dtype == OZ_DTYPE_BF16) {
+#pragma unroll
+            for (int i = 0; i < PER; i++) {
+                x[h][i] = oz_bf16_to_f32(((const uint16_t *)a.x.data)[at + i]);
+            }
+        } else if (PER == 4) {
+            *(float4 *)x[h] = *(const float4 *)((const float *)a.x.data + at);
+        } else {
+            *(float2 *)x[h] = *(const float2 *)((const float *)a.x.data + at);
+        }
+    }
+    int64_t table = a.table_rows != NULL ? a.table_rows[row] : row;
+#pragma unroll
+    for (int i = 0; i < PER / 2; i++) { /* features behind the pairs do not turn */
+        int pair = (int)lane * (PER / 2) + i;
+        bool turns = pair < a.pairs;
+        cosines[i] = turns ? ((const float *)a.cosine.data)[table * a.cosine.stride + pair] : 1.0F;
+        sines[i] = turns ? ((const float *)a.sine.data)[table * a.sine.stride + pair] : 0.0F;
+    }
+    if (a.weight != NULL) {
+#pragma unroll
+        for (int i = 0; i < PER; i++) {
+            weight[i] = a.weight[lane * PER + i] + (a.plus_one ? 1.0F : 0.0F);
+        }
+    }
+#pragma unroll
+    for (int h = 0; h < ROPE_HEADS; h++) {
+        int64_t to = row * a.out.stride + (first + h) * a.head_dim + lane * PER;
+        if (first + h >= (unsigned)a.heads) {
+            continue;
+        }
+        if (a.weight != NULL) {
+            float squares = 0;
+#pragma unroll
+            for (int i = 0; i < PER; i++) {
+                squares += x[h][i] * x[h][i];
+            }
+            squares = oz_row_reduce<32, float, false>(squares, NULL);
+            float factor = 1.0F / sqrtf(squares / (float)a.head_dim + a.eps);
+#pragma unroll
+            for (int i = 0; i < PER; i++) {
+                x[h][i] = x[h][i] * factor * weight[i];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < PER / 2; i++) {
+            float turned = x[h][2 * i] * cosines[i] - x[h][2 * i + 1] * sines[i];
+            x[h][2 * i + 1] = x[h][2 * i] * sines[i] + x[h][2 * i + 1] * cosines[i];
+            x[h][2 * i] = turned;
+        }
+        if (a.out.spec.dtype == OZ_DTYPE_F32) {
+            if (PER == 4) {
+                *(float4 *)((float *)a.out.data + to) = *(const float4 *)x[h];
+            } else {
+                *(float2 *)((float *)a.out.data + to) = *(const float2 *)x[h];
+            }
+            continue;
+        }
+        if (PER == 4) {
+            *(uint2 *)((uint16_t *)a.out.data + to) = make_uint2(
+                oz_bf16_pair(x[h][0], x[h][1]), oz_bf16_pair(x[h][PER - 2], x[h][PER - 1]));
+        } else {
+            *(uint32_t *)((uint16_t *)a.out.data + to) = oz_bf16_pair(x[h][0], x[h][1]);
+        }
+    }
+}
+
+bool oz_heads_takes_rope(const struct oz_cuda_rope *a)
+{
+    return (a->head_dim == 64 || a->head_dim == 128) && a->x.rows * a->heads < INT32_MAX &&
+           a->kind == OZ_ROPE_PAIRS && oz_aligned(&a->x) && oz_aligned(&a->out) &&
+           oz_plain(&a->x.spec) && oz_plain(&a->out.spec) && a->cosine.spec.dtype == OZ_DTYPE_F32 &&
+           a->sine.spec.dtype == OZ_DTYPE_F32;
+}
+
+int oz_heads_rope(oz_cuda_stream stream, const struct oz_cuda_rope *a)
+{
+    int64_t units = a->x.rows * ((a->heads + ROPE_HEADS - 1) / ROPE_HEADS);
+    int64_t blocks = (units + THREADS / 32 - 1) / (THREADS / 32);
+    if (blocks == 0) {
+        return 0;
+    }
+    if (a->head_dim == 128) {
+        rope_pairs<4><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
+    } else {
+        rope_pairs<2><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
+    }
+    return (int)cudaGetLastError();
+}
