@@ -5,7 +5,8 @@
  * formulas are: docs/formats/gguf.md.
  *
  * oz_gguf_run_<type>: elements [at, at + count) of block b. count is a multiple of 8 that divides the type's
- * run (OZ_GGUF_RUN_<type>: elements that have a scale and a place in the bytes in common), at a multiple of it.
+ * run (elements that have a scale and a place in the bytes in common: codec_gguf.c names it), at is a multiple
+ * of count.
  */
 #ifndef OZ_NUM_GGUF_RUN_H
 #define OZ_NUM_GGUF_RUN_H
@@ -414,7 +415,7 @@ OZ_RUN void oz_gguf_run_iq1_m(const uint8_t *b, int at, int count, OZ_RUN_OUT y)
     for (int i = 0; i < 4; i++) {
         half |= (uint32_t)(oz_gguf_u16(scales + 2 * i) >> 12) << 4 * i;
     }
-    uint32_t high = b[32 + n / 2] >> n % 2 * 4 & 15U;
+    uint32_t high = (uint32_t)b[32 + n / 2] >> n % 2 * 4 & 15U;
     uint32_t q = b[n] | (high & 7U) << 8;
     uint32_t scale = (uint32_t)oz_gguf_u16(scales + n / 8 * 2) >> n % 8 / 2 * 3 & 7U;
     oz_gguf_grid_1(oz_gguf_grid_iq1[q],
