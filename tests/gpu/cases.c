@@ -347,6 +347,10 @@ static const struct conv_shape convs[] = {
     {"f32", 1, 16, 16, 16, 16, 1, 1, 1, 0, false, OZ_FN_NONE},
     {"f32", 3, 9, 8, 8, 20, 3, 3, 1, 1, false, OZ_FN_NONE},
     {"bf16", 1, 17, 17, 24, 24, 1, 3, 2, 0, false, OZ_FN_NONE},
+    /* large enough for cuDNN's own */
+    {"bf16", 1, 80, 96, 96, 96, 1, 3, 1, 1, true, OZ_FN_NONE},
+    {"bf16", 1, 80, 96, 96, 192, 1, 3, 1, 1, false, OZ_FN_NONE},
+    {"bf16", 1, 163, 165, 96, 96, 1, 3, 2, 0, false, OZ_FN_NONE},
 };
 
 static struct gpu_case conv(struct twin *t, int variant)

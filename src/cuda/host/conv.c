@@ -1,4 +1,4 @@
-/* conv: patches of the picture as rows, a product with the kernel's matrix, bias, residual and fn behind
+/* conv: by cuDNN where that takes it (conv_dnn.c). Else patches of the picture as rows, a product with the kernel's matrix, bias, residual and fn behind
  * it; chunk by chunk, so that the patches of a large picture never lie there all at once. */
 #include "base/log.h"
 #include "cuda/host/cuda.h"
@@ -130,12 +130,19 @@ enum oz_status oz_cuda_conv(const struct oz_op_ctx *ctx, const struct oz_conv_ar
 {
     struct course c = plan_course(ctx->dev, a);
     const struct oz_weight *w = &a->w->weight;
+    bool done = false;
     const void *weight = w->planes[OZ_PLANE_CODES].data;
     struct oz_cuda_weight view;
     if (weight == NULL || !oz_cuda_weight_of(w, &view) || !oz_cuda_plain(&a->out->spec)) {
         oz_log(OZ_LOG_ERROR, "dispatch",
                "conv %s: a weight or an output that this device does not take.", a->w->name);
         return OZ_ERR_UNSUPPORTED;
+    }
+    if (c.operand == OZ_DTYPE_BF16 && !c.decodes) {
+        OZ_TRY(oz_cuda_conv_dnn(ctx, a, &done));
+    }
+    if (done) {
+        return OZ_OK;
     }
     if (c.decodes) {
         OZ_TRY(oz_cuda_check(ctx->dev, "conv",

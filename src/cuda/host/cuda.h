@@ -16,6 +16,7 @@
 #define OZ_CUDA_WORKSPACE_BYTES (INT64_C(64) << 20)
 #define OZ_CUDA_MOST_ALGOS 512
 #define OZ_CUDA_MOST_SDPA 256
+#define OZ_CUDA_MOST_CONVS 256
 
 /* Attention of one length by cuDNN. */
 struct oz_cuda_sdpa {
@@ -23,6 +24,30 @@ struct oz_cuda_sdpa {
     int32_t heads, dim;
     uint64_t asked; /* when last, counted */
     void *plan;     /* NULL: cuDNN has none */
+};
+
+/* A convolution of one frame by cuDNN. */
+struct oz_cuda_conv {
+    int32_t height, width, in, out, kh, kw, stride;
+    int32_t pad_top, pad_bottom, pad_left, pad_right;
+    bool adds, half_out; /* a residual; out and residual are bf16, else f32 */
+    void *plan;          /* NULL: cuDNN has none */
+};
+
+/* Biases in bf16 (halves.c). */
+#define OZ_CUDA_HALVES_BYTES ((size_t)8 << 20)
+#define OZ_CUDA_MOST_HALVES 2048
+struct oz_cuda_half {
+    const void *from; /* f32 [count], device; NULL: free */
+    int64_t count;
+    void *to;
+    bool valid; /* nobody has written to `from` since */
+};
+struct oz_cuda_halves {
+    pthread_mutex_t lock;
+    uint8_t *room;
+    size_t used;
+    struct oz_cuda_half list[OZ_CUDA_MOST_HALVES];
 };
 
 /* A sequence of so many rows has few: its products have an algorithm of their own. */
@@ -62,6 +87,9 @@ struct oz_cuda {
     int32_t sdpa_count;
     uint64_t sdpa_asked;
     struct oz_cuda_sdpa sdpa[OZ_CUDA_MOST_SDPA];
+    int32_t conv_count;
+    struct oz_cuda_conv convs[OZ_CUDA_MOST_CONVS];
+    struct oz_cuda_halves halves;
 };
 
 struct oz_event {
@@ -173,6 +201,17 @@ OZ_MUST_USE enum oz_status oz_cuda_sdpa_run(const struct oz_op_ctx *ctx,
                                             const struct oz_cuda_sdpa *s,
                                             const struct oz_cuda_joined *j, float scale);
 void oz_cuda_sdpa_close(struct oz_cuda *c);
+
+/* halves.c: a bias in bf16; NULL: there is no room for it, or *status says what failed. */
+const void *oz_cuda_half_of(const struct oz_op_ctx *ctx, const struct oz_param *b,
+                            enum oz_status *status);
+/* Somebody writes to this memory. */
+void oz_cuda_halves_forget(struct oz_cuda *c, const void *memory, size_t bytes);
+
+/* conv_dnn.c: the convolution where cuDNN takes it; false in *done: nothing has been done. */
+OZ_MUST_USE enum oz_status oz_cuda_conv_dnn(const struct oz_op_ctx *ctx,
+                                            const struct oz_conv_args *a, bool *done);
+void oz_cuda_conv_close(struct oz_cuda *c);
 
 /* linear.c, conv.c, attention.c, ops.c: scratch and run of one operator. */
 size_t oz_cuda_scratch_linear(const struct oz_device *dev, const struct oz_linear_args *a);

@@ -66,6 +66,7 @@ static enum oz_status device_alloc(struct oz_device *dev, size_t bytes, void **o
     OZ_TRY(need_hardware(dev, err));
     cudaError_t error = cudaMalloc(out, bytes);
     if (error == cudaSuccess) {
+        oz_cuda_halves_forget(oz_cuda_of(dev), *out, bytes);
         return OZ_OK;
     }
     *out = NULL;
@@ -119,6 +120,9 @@ static enum oz_status move(struct oz_device *dev, struct oz_queue *queue, void *
     OZ_TRY(need_hardware(dev, err));
     if (bytes == 0) {
         return OZ_OK;
+    }
+    if (kind != cudaMemcpyDeviceToHost) {
+        oz_cuda_halves_forget(oz_cuda_of(dev), dst, bytes);
     }
     cudaError_t error = cudaMemcpyAsync(dst, src, bytes, kind, oz_cuda_stream_of(dev, queue));
     return error == cudaSuccess ? OZ_OK : fail_cuda(err, dev, what, error);
@@ -325,6 +329,9 @@ static enum oz_status take_resources(struct oz_cuda *c, struct oz_error *err)
     if (error == cudaSuccess) {
         error = cudaMalloc(&c->side.workspace, (size_t)OZ_CUDA_WORKSPACE_BYTES);
     }
+    if (error == cudaSuccess) {
+        error = cudaMalloc((void **)&c->halves.room, OZ_CUDA_HALVES_BYTES);
+    }
     if (error != cudaSuccess) {
         return fail_cuda(err, &c->dev, "opening the device", error);
     }
@@ -343,6 +350,7 @@ static void device_close(struct oz_device *dev)
     if (!dev->plan_only) {
         (void)cudaSetDevice(c->index);
         oz_cuda_keep_algos(c);
+        oz_cuda_conv_close(c);
         oz_cuda_sdpa_close(c);
         if (c->lt != NULL) {
             (void)cublasLtDestroy(c->lt);
@@ -352,6 +360,7 @@ static void device_close(struct oz_device *dev)
         }
         if (c->side.workspace != NULL) {
             (void)cudaFree(c->side.workspace);
+            (void)cudaFree(c->halves.room);
         }
         if (c->side.stream != NULL) {
             (void)cudaStreamDestroy(c->side.stream);
@@ -361,6 +370,7 @@ static void device_close(struct oz_device *dev)
         }
     }
     pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->halves.lock);
     oz_free(c);
 }
 
@@ -386,6 +396,7 @@ enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flag
     c->untried = getenv("OUNCE_UNTRIED") != NULL;
     c->sm = tried[0]; /* what is planned for where there is no card */
     pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->halves.lock, NULL);
     c->dev = (struct oz_device){
         .name = c->name,
         .tier = c->tier,

@@ -19,6 +19,7 @@ struct course {
     bool scales_wait;       /* the weight's scales come behind the sums */
     bool may_fuse;          /* nothing follows that cuBLASLt cannot do */
     bool apart;             /* out is quantized from f32 rows: a scale spans its sequence */
+    bool few_apart; /* sequences of few rows go through a kernel that decodes as it multiplies */
     size_t x, w, up, sums, up_sums, rows, amax, bias, scales, total;
 };
 
@@ -55,6 +56,26 @@ static bool converts(const struct oz_act *x, const struct course *c)
            (!coded && x->spec.scale_count > 0);
 }
 
+/* Can rows of it be written by themselves? */
+static bool is_sliceable(const struct oz_act *out)
+{
+    bool yes = out == NULL || !oz_cuda_spans_sequence(&out->spec);
+    for (int32_t i = 0; out != NULL && i < out->spec.scale_count; i++) {
+        yes = yes && out->spec.scale[i].layout == OZ_SCALE_ROWS;
+    }
+    return yes;
+}
+
+/* Is there a kernel for few rows that takes the weight as it is stored? From the layer alone. */
+static bool takes_codes(const struct oz_linear_args *a, const struct course *c)
+{
+    struct oz_cuda_weight view;
+    return c->kind == OZ_CUDA_DECODE_BF16 && c->n == a->w->w.shape[0] && c->k == a->w->w.shape[1] &&
+           is_sliceable(a->out) && oz_cuda_weight_of(&a->w->w.weight, &view) &&
+           oz_few_takes(&view) &&
+           (a->up == NULL || (oz_cuda_weight_of(&a->up->w.weight, &view) && oz_few_takes(&view)));
+}
+
 /* exact: in f32 whatever the weight is stored in. */
 static struct course plan_course(const struct oz_device *dev, const struct oz_linear_args *a,
                                  bool exact)
@@ -77,6 +98,7 @@ static struct course plan_course(const struct oz_device *dev, const struct oz_li
     c.may_fuse = ends_at_once(a) && c.n == n && c.kind != OZ_CUDA_INT8 &&
                  (!c.scales_wait || (c.kind == OZ_CUDA_FP8 && has_row_scales(w, &a->x->spec)));
     c.apart = a->out != NULL && oz_cuda_spans_sequence(&a->out->spec);
+    c.few_apart = takes_codes(a, &c);
     c.x = oz_cuda_reserve(&c.total, c.converts ? m : 0, c.k, size);
     c.w = oz_cuda_reserve(&c.total, c.decodes ? c.n : 0, c.k, size);
     c.up = oz_cuda_reserve(&c.total, c.decodes && a->up != NULL ? c.n : 0, c.k, size);
@@ -241,17 +263,25 @@ static bool can(const struct oz_device *dev, const struct oz_cuda_gemm *g)
     return oz_cuda_gemm_can(dev, g) && oz_cuda_gemm_can(dev, &few);
 }
 
-/* cuBLASLt wants the bias of a bf16 output in bf16. Checkpoints store it so: nothing is lost then. */
-static enum oz_status halve_bias(const struct oz_op_ctx *ctx, const struct oz_param *b, void *dst)
+/* cuBLASLt wants the bias of a bf16 output in bf16. Checkpoints store it so: nothing is lost then. Kept from
+ * earlier calls, or made in `room`. */
+static enum oz_status halve_bias(const struct oz_op_ctx *ctx, const struct oz_param *b, void *room,
+                                 const void **half)
 {
+    enum oz_status status;
+    *half = oz_cuda_half_of(ctx, b, &status);
+    if (*half != NULL || status != OZ_OK) {
+        return status;
+    }
     const struct oz_act row = {.data = b->weight.planes[OZ_PLANE_CODES].data,
                                .rows = 1,
                                .cols = b->weight.cols,
                                .stride = b->weight.cols,
                                .spec = {.dtype = OZ_DTYPE_F32}};
+    *half = room;
     return oz_cuda_check(ctx->dev, "linear",
                          oz_launch_convert(oz_cuda_stream_of(ctx->dev, ctx->queue), &row,
-                                           OZ_DTYPE_BF16, dst, row.cols));
+                                           OZ_DTYPE_BF16, room, row.cols));
 }
 
 /* FP8 rows that pass through bf16 before gelu: cuBLASLt's product with gelu behind FP8 is slow. */
@@ -311,7 +341,7 @@ static enum oz_status fuse(const struct oz_op_ctx *ctx, const struct oz_linear_a
         return OZ_OK;
     }
     if (g.half_bias) {
-        OZ_TRY(halve_bias(ctx, &a->w->b, oz_cuda_at(ctx, c->bias)));
+        OZ_TRY(halve_bias(ctx, &a->w->b, oz_cuda_at(ctx, c->bias), &g.bias));
     }
     OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     if (waits) {
@@ -340,28 +370,103 @@ static enum oz_status convert(const struct oz_op_ctx *ctx, const struct oz_linea
                                            c->operand, x->data, c->k));
 }
 
-static enum oz_status run(const struct oz_op_ctx *ctx, const struct oz_linear_args *a, bool exact)
+/* Rows whose x is the product's operand. */
+static enum oz_status run_rows(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
+                               const struct course *c)
 {
-    struct course c = plan_course(ctx->dev, a, exact);
-    struct oz_act x;
     struct oz_cuda_gemm g;
     bool done = false;
-    OZ_TRY(check(a, &c));
-    OZ_TRY(convert(ctx, a, &c, &x));
-    OZ_TRY(sum_up(ctx, a, &c, &x, a->w, oz_cuda_at(ctx, c.w), oz_cuda_at(ctx, c.sums), &g));
-    if (c.may_fuse) {
-        OZ_TRY(fuse(ctx, a, &c, &g, &done));
+    OZ_TRY(sum_up(ctx, a, c, a->x, a->w, oz_cuda_at(ctx, c->w), oz_cuda_at(ctx, c->sums), &g));
+    if (c->may_fuse) {
+        OZ_TRY(fuse(ctx, a, c, &g, &done));
     }
     if (done) {
         return OZ_OK;
     }
     OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     if (a->up != NULL) {
-        OZ_TRY(
-            sum_up(ctx, a, &c, &x, a->up, oz_cuda_at(ctx, c.up), oz_cuda_at(ctx, c.up_sums), &g));
+        OZ_TRY(sum_up(ctx, a, c, a->x, a->up, oz_cuda_at(ctx, c->up), oz_cuda_at(ctx, c->up_sums),
+                      &g));
         OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     }
-    return finish(ctx, a, &c);
+    return finish(ctx, a, c);
+}
+
+/* Sums of few rows, from the codes as they are stored. */
+static enum oz_status sum_codes(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
+                                const struct course *c, const struct oz_linear *w, void *sums)
+{
+    struct oz_cuda_weight view;
+    return oz_cuda_weight_of(&w->w.weight, &view)
+               ? oz_cuda_check(ctx->dev, "linear",
+                               oz_few_product(oz_cuda_stream_of(ctx->dev, ctx->queue), &view,
+                                              c->scales_wait, a->x->data, a->x->stride, a->x->rows,
+                                              sums, c->n))
+               : OZ_ERR_UNSUPPORTED;
+}
+
+static enum oz_status run_few(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
+                              const struct course *c)
+{
+    OZ_TRY(sum_codes(ctx, a, c, a->w, oz_cuda_at(ctx, c->sums)));
+    if (a->up != NULL) {
+        OZ_TRY(sum_codes(ctx, a, c, a->up, oz_cuda_at(ctx, c->up_sums)));
+    }
+    return finish(ctx, a, c);
+}
+
+/* Neighbouring sequences of a class together, class by class: which way a row goes is its own sequence's
+ * affair. */
+static enum oz_status run_classes(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
+                                  const struct course *c)
+{
+    const struct oz_ragged *r = a->sequences;
+    const int32_t count = r != NULL ? r->count : 1;
+    for (int32_t s = 0; s < count;) {
+        int64_t first = r != NULL ? r->offsets[s] : 0;
+        bool few = r == NULL || oz_cuda_few_rows(r->offsets[s + 1] - r->offsets[s]);
+        int32_t end = s + 1;
+        while (end < count && oz_cuda_few_rows(r->offsets[end + 1] - r->offsets[end]) == few) {
+            end++;
+        }
+        const int64_t rows = (r != NULL ? r->offsets[end] : a->x->rows) - first;
+        const int32_t offsets[2] = {0, (int32_t)rows};
+        const struct oz_ragged whole = {.count = 1, .offsets = offsets};
+        struct oz_linear_args part = *a;
+        struct oz_act x = oz_act_rows(a->x, first, rows);
+        struct oz_act out;
+        part.x = &x;
+        part.sequences = &whole;
+        part.mod_index = a->mod_index != NULL ? a->mod_index + first : NULL;
+        if (a->residual != NULL) {
+            out = oz_act_rows(a->residual, first, rows);
+            part.residual = &out;
+        } else {
+            out = oz_act_rows(a->out, first, rows);
+            part.out = &out;
+        }
+        if (rows > 0) {
+            OZ_TRY(few ? run_few(ctx, &part, c) : run_rows(ctx, &part, c));
+        }
+        s = end;
+    }
+    return OZ_OK;
+}
+
+static enum oz_status run(const struct oz_op_ctx *ctx, const struct oz_linear_args *a, bool exact)
+{
+    struct course c = plan_course(ctx->dev, a, exact);
+    struct oz_act x;
+    OZ_TRY(check(a, &c));
+    OZ_TRY(convert(ctx, a, &c, &x));
+    struct oz_linear_args with = *a;
+    struct oz_act operand = *a->x; /* its scales are read behind the product */
+    operand.data = x.data;
+    operand.stride = x.stride;
+    x.spec = (struct oz_act_spec){.dtype = c.operand};
+    x.cols = c.k;
+    with.x = c.few_apart ? &x : &operand;
+    return c.few_apart ? run_classes(ctx, &with, &c) : run_rows(ctx, &with, &c);
 }
 
 enum oz_status oz_cuda_linear(const struct oz_op_ctx *ctx, const struct oz_linear_args *a)

@@ -95,6 +95,82 @@ __global__ void __launch_bounds__(THREADS) rope_pairs(const __grid_constant__ st
     }
 }
 
+/*
+ * The same where nothing is left to decide: whole warps' worth of f32 heads, normed, all of each turning, to
+ * bf16.
+ */
+template <int PER>
+__global__ void __launch_bounds__(THREADS) rope_usual(const __grid_constant__ struct oz_cuda_rope a)
+{
+    const unsigned unit = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned groups = (unsigned)a.heads / ROPE_HEADS;
+    const unsigned row = unit / groups;
+    const unsigned first = unit % groups * ROPE_HEADS * 32 * PER + lane * PER;
+    alignas(16) float x[ROPE_HEADS][PER];
+    alignas(16) float weight[PER];
+    alignas(8) float cosines[PER / 2];
+    alignas(8) float sines[PER / 2];
+    if (row >= (unsigned)a.x.rows) {
+        return;
+    }
+    const int64_t table = a.table_rows != NULL ? a.table_rows[row] : row;
+    const float *from = (const float *)a.x.data + row * a.x.stride + first;
+    const float *cosine = (const float *)a.cosine.data + table * a.cosine.stride + lane * (PER / 2);
+    const float *sine = (const float *)a.sine.data + table * a.sine.stride + lane * (PER / 2);
+    uint16_t *to = (uint16_t *)a.out.data + row * a.out.stride + first;
+#pragma unroll
+    for (int h = 0; h < ROPE_HEADS; h++) {
+        if (PER == 4) {
+            *(float4 *)x[h] = *(const float4 *)(from + h * 32 * PER);
+        } else {
+            *(float2 *)x[h] = *(const float2 *)(from + h * 32 * PER);
+        }
+    }
+    if (PER == 4) {
+        *(float2 *)cosines = *(const float2 *)cosine;
+        *(float2 *)sines = *(const float2 *)sine;
+        *(float4 *)weight = *(const float4 *)(a.weight + lane * PER);
+    } else {
+        cosines[0] = *cosine;
+        sines[0] = *sine;
+        *(float2 *)weight = *(const float2 *)(a.weight + lane * PER);
+    }
+    const float part = 1.0F / (32 * PER);
+#pragma unroll
+    for (int h = 0; h < ROPE_HEADS; h++) {
+        float squares = 0;
+#pragma unroll
+        for (int i = 0; i < PER; i++) {
+            squares = __fmaf_rn(x[h][i], x[h][i], squares);
+        }
+        squares = oz_row_reduce<32, float, false>(squares, NULL);
+        const float factor = 1.0F / sqrtf(squares * part + a.eps);
+        uint32_t pairs[PER / 2];
+#pragma unroll
+        for (int i = 0; i < PER / 2; i++) {
+            const float low = x[h][2 * i] * factor * weight[2 * i];
+            const float high = x[h][2 * i + 1] * factor * weight[2 * i + 1];
+            pairs[i] = oz_bf16_pair(low * cosines[i] - high * sines[i],
+                                    low * sines[i] + high * cosines[i]);
+        }
+        if (PER == 4) {
+            *(uint2 *)(to + h * 32 * PER) = make_uint2(pairs[0], pairs[PER / 2 - 1]);
+        } else {
+            *(uint32_t *)(to + h * 32 * PER) = pairs[0];
+        }
+    }
+}
+
+static bool is_usual(const struct oz_cuda_rope *a)
+{
+    return a->heads % ROPE_HEADS == 0 && a->x.spec.dtype == OZ_DTYPE_F32 &&
+           a->out.spec.dtype == OZ_DTYPE_BF16 && a->weight != NULL && !a->plus_one &&
+           (uintptr_t)a->weight % 16 == 0 && a->pairs == a->head_dim / 2 &&
+           (uintptr_t)a->cosine.data % 8 == 0 && a->cosine.stride % 2 == 0 &&
+           (uintptr_t)a->sine.data % 8 == 0 && a->sine.stride % 2 == 0;
+}
+
 bool oz_heads_takes_rope(const struct oz_cuda_rope *a)
 {
     return (a->head_dim == 64 || a->head_dim == 128) && a->x.rows * a->heads < INT32_MAX &&
@@ -110,7 +186,13 @@ int oz_heads_rope(oz_cuda_stream stream, const struct oz_cuda_rope *a)
     if (blocks == 0) {
         return 0;
     }
-    if (a->head_dim == 128) {
+    if (is_usual(a)) {
+        if (a->head_dim == 128) {
+            rope_usual<4><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
+        } else {
+            rope_usual<2><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
+        }
+    } else if (a->head_dim == 128) {
         rope_pairs<4><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
     } else {
         rope_pairs<2><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);

@@ -199,6 +199,16 @@ int oz_usual_norm(oz_cuda_stream stream, const struct oz_cuda_norm_mod *a);
 bool oz_usual_takes_end(const struct oz_cuda_linear_end *a);
 int oz_usual_end(oz_cuda_stream stream, const struct oz_cuda_linear_end *a);
 
+/* few.cu: a whole weight to bf16, for oz_launch_decode. */
+bool oz_codes_take_decode(const struct oz_cuda_weight *w);
+int oz_codes_decode(oz_cuda_stream stream, const struct oz_cuda_weight *w, bool codes_only,
+                    void *dst, int64_t stride);
+/* sums f32 [rows, w->rows] = x bf16 [rows, w->cols] times the weight, decoded to bf16 on the way; the bytes of
+ * a row depend on nothing but it and the weight. x begins at 16 bytes, its stride is a multiple of 8. */
+bool oz_few_takes(const struct oz_cuda_weight *w);
+int oz_few_product(oz_cuda_stream stream, const struct oz_cuda_weight *w, bool codes_only,
+                   const void *x, int64_t x_stride, int64_t rows, float *sums, int64_t sum_stride);
+
 /* heads.cu: likewise. */
 bool oz_heads_takes_rope(const struct oz_cuda_rope *a);
 int oz_heads_rope(oz_cuda_stream stream, const struct oz_cuda_rope *a);

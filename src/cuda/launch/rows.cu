@@ -164,52 +164,6 @@ __global__ void decode(const __grid_constant__ struct oz_cuda_weight w, bool cod
     }
 }
 
-/* The same to bf16 for whole eights of columns, which no cell cuts: 16 bytes a thread. */
-__global__ void decode_8(const __grid_constant__ struct oz_cuda_weight w, bool codes_only,
-                         uint16_t *dst, int64_t stride)
-{
-    unsigned per_row = (unsigned)w.cols / 8;
-    int64_t total = w.rows * per_row;
-    bool nibbles = w.block > 0 || w.dtype == OZ_DTYPE_F4;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total;
-         i += (int64_t)gridDim.x * blockDim.x) {
-        int64_t row = i / per_row;
-        int64_t col = i % per_row * 8;
-        const uint8_t *codes = w.codes + row * w.row_bytes + (nibbles ? col / 2 : col);
-        float first = 1;
-        float second = 1;
-        uint32_t pairs[4];
-        if (w.block > 0) {
-            first = oz_weight_absmax(w, row, col);
-        } else if (!codes_only) {
-            first = w.levels > 0 ? oz_weight_scale(w, 0, row, col) : 1.0F;
-            second = w.levels > 1 ? oz_weight_scale(w, 1, row, col) : 1.0F;
-        }
-        uint2 word = nibbles ? make_uint2(*(const uint32_t *)codes, 0) : *(const uint2 *)codes;
-#pragma unroll
-        for (int k = 0; k < 8; k++) {
-            uint32_t code = nibbles ? word.x >> (4 * k) & 15U
-                                    : (k < 4 ? word.x >> (8 * k) : word.y >> (8 * (k - 4))) & 255U;
-            uint8_t byte = (uint8_t)code;
-            float value = w.block > 0 ? oz_weight_value(w, byte) : oz_cell(w.dtype, &byte, 0);
-            uint32_t half = oz_f32_to_bf16(value * first * second);
-            pairs[k / 2] = k % 2 == 0 ? half : pairs[k / 2] | half << 16;
-        }
-        *(uint4 *)(dst + row * stride + col) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-    }
-}
-
-static bool takes_eights(const struct oz_cuda_weight *w)
-{
-    bool codes = w->block > 0 ? w->block % 8 == 0
-                              : w->dtype == OZ_DTYPE_F4 || w->dtype == OZ_DTYPE_F8_E4M3 ||
-                                    w->dtype == OZ_DTYPE_I8;
-    for (int i = 0; i < w->levels && w->block == 0; i++) {
-        codes = codes && w->level[i].cell_cols % 8 == 0;
-    }
-    return codes && w->cols % 8 == 0 && w->row_bytes % 8 == 0 && (uintptr_t)w->codes % 8 == 0;
-}
-
 int oz_launch_decode(oz_cuda_stream stream, const struct oz_cuda_weight *w, bool codes_only,
                      enum oz_dtype dtype, void *dst, int64_t out_rows, int64_t out_cols,
                      int64_t stride)
@@ -218,10 +172,8 @@ int oz_launch_decode(oz_cuda_stream stream, const struct oz_cuda_weight *w, bool
         return oz_packed_decode(stream, w, dtype, dst, out_rows, out_cols, stride);
     }
     if (dtype == OZ_DTYPE_BF16 && out_rows == w->rows && out_cols == w->cols && stride % 8 == 0 &&
-        out_rows > 0 && takes_eights(w)) {
-        decode_8<<<oz_blocks_for(out_rows * out_cols / 8), 256, 0, stream>>>(
-            *w, codes_only, (uint16_t *)dst, stride);
-        return (int)cudaGetLastError();
+        oz_codes_take_decode(w)) {
+        return oz_codes_decode(stream, w, codes_only, dst, stride);
     }
     if (out_rows == 0 || out_cols == 0) {
         return 0;
