@@ -327,6 +327,11 @@ static struct gpu_case time_embed(struct twin *t, int variant)
         .linear_1 = twin_linear(t, variant == 0 ? "f32" : "bf16", 256, 256, true),
         .linear_2 = twin_linear(t, variant == 0 ? "f32" : "bf16", 256, 256, true),
         .silu_out = out};
+    if (variant == 2) { /* quantized linears come apart */
+        args.time.linear_1 = args.time.linear_2 = NULL;
+        args.time.silu_out = NULL;
+        args.time.out = out;
+    }
     /* angles up to about 1000: half a unit of one is 2^-15, and expf is off by two. */
     return (struct gpu_case){OZ_OP_TIME_EMBED, &args, out, 0x1p-11};
 }
@@ -479,7 +484,7 @@ const struct gpu_family gpu_families[] = {
     {"qk_norm_rope", rope, 3},
     {"act_quant", act_quant, 18},
     {"embed", embed, 3 + COUNT(packed)},
-    {"time_embed", time_embed, 2},
+    {"time_embed", time_embed, 3},
     {"conv", conv, COUNT(convs)},
     {"resample", resample, 4},
     {"patch", patch, 3},

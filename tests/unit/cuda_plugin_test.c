@@ -231,6 +231,17 @@ static void offloads(void **state)
     assert_true(2 * bytes[OZ_OFFLOAD_BLOCK] < bytes[OZ_OFFLOAD_STAGE]);
 }
 
+/* Time embeddings whose linears a file holds quantized, or a user has had quantized, are operators of their
+ * own. */
+static void quantized_embedders(void **state)
+{
+    struct oz_device *dev = open_planner(0);
+    struct oz_act out = {.rows = 20, .cols = 256, .stride = 256, .spec = {.dtype = OZ_DTYPE_F32}};
+    const struct oz_time_embed_args a = {.rows = 20, .dim = 256, .scale = 1, .out = &out};
+    assert_int_equal(dev->ops->scratch_bytes(dev, OZ_OP_TIME_EMBED, &a), 0);
+    oz_device_close(&dev);
+}
+
 /* Scratch follows from shapes: more rows need more, and what overflows says so. */
 static void scratch(void **state)
 {
@@ -271,6 +282,7 @@ int main(void)
         cmocka_unit_test(plans_every_codec),
         cmocka_unit_test(lists_kernels),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(quantized_embedders),
         cmocka_unit_test(scratch),
         cmocka_unit_test(encoders),
     };
