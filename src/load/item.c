@@ -393,7 +393,8 @@ static void describe_planes(struct oz_load_item *item)
     }
     for (int32_t i = 0; i < item->codec->plane_count; i++) {
         const struct oz_plane_spec *spec = &item->codec->planes[i];
-        if (spec->optional && stored->planes[spec->plane].tensor != NULL) {
+        if (spec->optional && (stored->planes[spec->plane].tensor != NULL ||
+                               stored->planes[spec->plane].move == OZ_MOVE_REPEAT)) {
             item->weight.planes[spec->plane].present = true;
             item->weight.planes[spec->plane].dtype = spec->dtype;
         }

@@ -1,26 +1,14 @@
 /*
- * Integers of 2 to 8 bits in groups, as GPTQ, AWQ, AutoRound, compressed-tensors, ModelOpt, TorchAO and
- * nunchaku store them. Value = (code - zero) x scale; code and zero are unsigned, the product of a half and
+ * Integers of 2 to 8 bits in groups, as GPTQ, AWQ, AutoRound, compressed-tensors, ModelOpt, TorchAO, Quark,
+ * msModelSlim and nunchaku store them. Value = (code - zero) x scale; code and zero are unsigned, the product of a half and
  * a small integer is exact. Codes lie one behind the other, the first in the lowest bits. Without zero
  * points all are the middle, 2^(bits - 1) (two's complement is that with the top bit turned); MINS, where
  * it is there, is added. One scale for each group_cols of a row, or, where PERM is there (GPTQ's g_idx),
  * for the columns that it gives to a group. Read only.
  */
 #include "num/codec_list.h"
-#include "num/group.h"
+#include "num/int_group.h"
 #include "num/plane.h"
-
-/* The i-th of fields of so many bits, at most 8. */
-static int32_t field_at(const uint8_t *row, int64_t i, int bits)
-{
-    int64_t at = i * bits;
-    int shift = (int)(at % 8);
-    int32_t x = row[at / 8] >> shift;
-    if (shift + bits > 8) {
-        x |= row[at / 8 + 1] << (8 - shift);
-    }
-    return x & ((1 << bits) - 1);
-}
 
 static int64_t group_at(const struct oz_weight *w, int64_t slice, int64_t col)
 {
@@ -32,30 +20,55 @@ static int64_t group_at(const struct oz_weight *w, int64_t slice, int64_t col)
     return group;
 }
 
-static void decode_bits(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
-                        int64_t count, float *dst, int bits)
+/* What a group's columns have in common. */
+struct group {
+    int32_t zero;
+    float scale;
+};
+
+/* Codes [first, first + count) of a row, all of one group. */
+OZ_INLINE void decode_run(const uint8_t *codes, int64_t first, int64_t count, int bits,
+                          const struct group *g, float *dst)
+{
+    int64_t i = 0;
+    if (bits == 4 && first % 2 == 0) { /* two of a byte */
+        for (; i + 2 <= count; i += 2) {
+            uint8_t pair = codes[(first + i) / 2];
+            dst[i] = oz_int_group_value(pair & 15, g->zero, g->scale);
+            dst[i + 1] = oz_int_group_value(pair >> 4, g->zero, g->scale);
+        }
+    }
+    for (; i < count; i++) {
+        dst[i] = oz_int_group_value(oz_int_group_field(codes, first + i, bits), g->zero, g->scale);
+    }
+}
+
+OZ_INLINE void decode_bits(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col,
+                           int64_t count, float *dst, int bits)
 {
     const uint8_t *codes = oz_plane_row(w, OZ_PLANE_CODES, slice, row);
     const uint8_t *scales = oz_plane_row(w, OZ_PLANE_SCALES, slice, row);
     bool has_zeros = w->planes[OZ_PLANE_ZEROS].present;
     bool has_mins = w->planes[OZ_PLANE_MINS].present;
+    bool has_perm = w->planes[OZ_PLANE_PERM].present;
     const uint8_t *zeros = has_zeros ? oz_plane_row(w, OZ_PLANE_ZEROS, slice, row) : NULL;
     const uint8_t *mins = has_mins ? oz_plane_row(w, OZ_PLANE_MINS, slice, row) : NULL;
-    int64_t last = -1;
-    int32_t zero = 1 << (bits - 1);
-    float scale = 0;
-    float least = 0;
+    struct group group = {.zero = 1 << (bits - 1)};
     assert(row >= 0 && row < w->rows && col >= 0 && count <= w->cols - col);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count;) {
         int64_t g = group_at(w, slice, col + i);
-        if (g != last) {
-            scale = oz_plane_get(w->planes[OZ_PLANE_SCALES].dtype, scales, g);
-            zero = has_zeros ? field_at(zeros, g, bits) : zero;
-            least = has_mins ? oz_plane_get(w->planes[OZ_PLANE_MINS].dtype, mins, g) : 0;
-            last = g;
+        int64_t end = has_perm ? i + 1 : oz_min_count(count, (g + 1) * w->group_cols - col);
+        while (end < count && has_perm && group_at(w, slice, col + end) == g) {
+            end++;
         }
-        float x = scale * (float)(field_at(codes, col + i, bits) - zero);
-        dst[i] = has_mins ? x + least : x;
+        group.scale = oz_plane_get(w->planes[OZ_PLANE_SCALES].dtype, scales, g);
+        group.zero = has_zeros ? oz_int_group_field(zeros, g, bits) : group.zero;
+        decode_run(codes, col + i, end - i, bits, &group, dst + i);
+        float least = has_mins ? oz_plane_get(w->planes[OZ_PLANE_MINS].dtype, mins, g) : 0;
+        for (int64_t k = i; has_mins && k < end; k++) {
+            dst[k] += least;
+        }
+        i = end;
     }
 }
 

@@ -3,8 +3,8 @@
 #define OZ_NUM_GGUF_BLOCK_H
 
 #include "num/codec_list.h"
-#include "num/float.h"
 #include "num/gguf.h"
+#include "num/gguf_run.h"
 #include "num/plane.h"
 
 /* A block's bytes to its elements. */
@@ -15,23 +15,14 @@ void oz_gguf_decode(const struct oz_weight *w, int64_t slice, int64_t row, int64
                     int64_t count, float *dst, oz_gguf_block_fn block, int32_t elements,
                     int32_t bytes);
 
-static inline uint16_t oz_gguf_u16(const uint8_t *b)
-{
-    return (uint16_t)(b[0] | b[1] << 8);
-}
-
-static inline uint32_t oz_gguf_u32(const uint8_t *b)
-{
-    return (uint32_t)oz_gguf_u16(b) | (uint32_t)oz_gguf_u16(b + 2) << 16;
-}
-
-static inline float oz_gguf_half(const uint8_t *b)
-{
-    return oz_f16_to_f32(oz_gguf_u16(b));
-}
-
-/* The codec of a block type, over block_<name>. */
-#define OZ_GGUF_CODEC(name_, elements_, bytes_)                                                    \
+/* The codec of a block type, over oz_gguf_run_<name>. */
+#define OZ_GGUF_CODEC(name_, elements_, bytes_, run_)                                              \
+    static void block_##name_(const uint8_t *b, float *y)                                          \
+    {                                                                                              \
+        for (int i = 0; i < (elements_); i += (run_)) {                                            \
+            oz_gguf_run_##name_(b, i, (run_), y + i);                                              \
+        }                                                                                          \
+    }                                                                                              \
     static void decode_##name_(const struct oz_weight *w, int64_t slice, int64_t row, int64_t col, \
                                int64_t count, float *dst)                                          \
     {                                                                                              \

@@ -23,8 +23,8 @@ OZ_MUST_USE enum oz_status oz_convert_parse(enum oz_convert_to *out, const char 
 
 /*
  * Marks the components that need it, and assigns. In place of oz_pipeline_assign, on a pipeline that was
- * opened just now. With CODES, layers that are expanded while loading anyhow (integers of 4 bits,
- * rotations, low-rank branches) become BF16, too.
+ * opened just now. With CODES, layers that no format of ours holds (integers in groups, GGUF's blocks)
+ * or that are expanded while loading anyhow (rotations, low-rank branches) become BF16, too.
  * OZ_ERR_ARG: the model is plain and in the diffusers layout already; OZ_ERR_UNSUPPORTED: with CODES, a
  * layer whose scheme no format of ours holds, by name; else as oz_pipeline_assign.
  */

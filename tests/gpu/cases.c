@@ -78,6 +78,13 @@ static const struct linear_shape linears[] = {
     {"nf4", OZ_ACT_NONE, 50, 256, 512, OZ_DTYPE_BF16, OZ_DTYPE_F32, true, false, false, 0},
     {"nf4_nested", OZ_ACT_NONE, 50, 256, 512, OZ_DTYPE_BF16, OZ_DTYPE_F32, true, false, false, 0},
     {"fp4_bnb", OZ_ACT_NONE, 50, 256, 512, OZ_DTYPE_BF16, OZ_DTYPE_F32, true, false, false, 0},
+    {"u4_group+zeros", OZ_ACT_NONE, 50, 256, 512, OZ_DTYPE_BF16, OZ_DTYPE_F32, true, false, true,
+     0},
+    {"u3_group+zeros+perm", OZ_ACT_NONE, 50, 256, 512, OZ_DTYPE_BF16, OZ_DTYPE_F32, true, true,
+     false, OZ_FN_SILU},
+    {"u4_group+mins", OZ_ACT_NONE, 19, 36, 100, OZ_DTYPE_BF16, OZ_DTYPE_F32, true, false, false, 0},
+    {"q4_k", OZ_ACT_NONE, 50, 256, 512, OZ_DTYPE_BF16, OZ_DTYPE_F32, true, false, true, 0},
+    {"q8_0", OZ_ACT_NONE, 19, 36, 96, OZ_DTYPE_F32, OZ_DTYPE_F32, true, false, false, 0},
 };
 
 /* Rounding decoded weights (and rows) to bf16: half a unit in 2^8 of each factor. */
@@ -126,6 +133,35 @@ static struct gpu_case linear(struct twin *t, int variant)
         args.linear.out = y;
     }
     return (struct gpu_case){OZ_OP_LINEAR, &args, y, linear_bound(s)};
+}
+
+/* Weights whose scales lie with their codes. */
+static const char *const packed[] = {
+    "q4_0",           "q4_1",          "q5_0",           "q5_1",
+    "q8_0",           "q8_1",          "q2_k",           "q3_k",
+    "q4_k",           "q5_k",          "q6_k",           "q8_k",
+    "iq4_nl",         "iq4_xs",        "iq2_xxs",        "iq2_xs",
+    "iq2_s",          "iq3_xxs",       "iq3_s",          "iq1_s",
+    "iq1_m",          "tq1_0",         "tq2_0",          "gguf_mxfp4",
+    "gguf_nvfp4",     "q1_0",          "q2_0",           "u2_group",
+    "u3_group",       "u4_group",      "u5_group",       "u6_group",
+    "u7_group",       "u8_group",      "u2_group+zeros", "u3_group+zeros",
+    "u4_group+zeros", "u8_group+mins", "u4_group+mins",  "u5_group+zeros+mins+perm",
+    "u4_group+perm",  "u7_group+mins", "u6_group+zeros",
+};
+
+/* Rows of one 1 each pick columns of the weight: in f32 what it decodes to, bit for bit. */
+static struct gpu_case decode(struct twin *t, int variant)
+{
+    enum { M = 64, N = 80, K = 768 };
+    struct oz_act *x = twin_act(t, M, K, 0, OZ_DTYPE_F32, 0);
+    struct oz_act *y = twin_out(t, M, N, &f32);
+    for (int64_t r = 0; t->side == 0 && r < M; r++) {
+        ((float *)x->data)[r * K + r * 253 % K] = 1;
+    }
+    args.linear = (struct oz_linear_args){
+        .x = x, .w = twin_linear(t, packed[variant], N, K, false), .out = y};
+    return (struct gpu_case){OZ_OP_LINEAR, &args, y, t->gpu->f32_math ? 0 : 0x1p-9};
 }
 
 /* ---- attention ---- */
@@ -270,8 +306,9 @@ static struct gpu_case act_quant(struct twin *t, int variant)
 static struct gpu_case embed(struct twin *t, int variant)
 {
     static const char *const codecs[] = {"bf16", "int8_channel", "mxfp4"};
+    const char *codec = variant < 3 ? codecs[variant] : packed[variant - 3];
     struct oz_act *out = twin_out(t, 40, 256, &f32);
-    args.embed = (struct oz_embed_args){.table = twin_weight(t, codecs[variant], 100, 256, 1),
+    args.embed = (struct oz_embed_args){.table = twin_weight(t, codec, 100, 256, 1),
                                         .ids = twin_ids(t, 40, 100),
                                         .scale = 1.5F,
                                         .out = out};
@@ -290,6 +327,11 @@ static struct gpu_case time_embed(struct twin *t, int variant)
         .linear_1 = twin_linear(t, variant == 0 ? "f32" : "bf16", 256, 256, true),
         .linear_2 = twin_linear(t, variant == 0 ? "f32" : "bf16", 256, 256, true),
         .silu_out = out};
+    if (variant == 2) { /* quantized linears come apart */
+        args.time.linear_1 = args.time.linear_2 = NULL;
+        args.time.silu_out = NULL;
+        args.time.out = out;
+    }
     /* angles up to about 1000: half a unit of one is 2^-15, and expf is off by two. */
     return (struct gpu_case){OZ_OP_TIME_EMBED, &args, out, 0x1p-11};
 }
@@ -436,12 +478,13 @@ static struct gpu_case sched_step(struct twin *t, int variant)
 
 const struct gpu_family gpu_families[] = {
     {"linear", linear, COUNT(linears)},
+    {"decode", decode, COUNT(packed)},
     {"attention", attention, COUNT(attentions)},
     {"norm_mod", norm_mod, 7},
     {"qk_norm_rope", rope, 3},
     {"act_quant", act_quant, 18},
-    {"embed", embed, 3},
-    {"time_embed", time_embed, 2},
+    {"embed", embed, 3 + COUNT(packed)},
+    {"time_embed", time_embed, 3},
     {"conv", conv, COUNT(convs)},
     {"resample", resample, 4},
     {"patch", patch, 3},

@@ -152,6 +152,8 @@ static void all_independence(struct twin *t)
     independence(t, "fp8_tensor", OZ_ACT_FP8_TOKEN, 3072, 3072, OZ_FN_NONE);
     independence(t, "int8_channel", OZ_ACT_INT8_TOKEN, 3072, 3072, OZ_FN_NONE);
     independence(t, "mxfp4", OZ_ACT_NONE, 3072, 3072, OZ_FN_NONE);
+    independence(t, "u4_group+zeros", OZ_ACT_NONE, 3072, 3072, OZ_FN_NONE);
+    independence(t, "q4_k", OZ_ACT_NONE, 3072, 3072, OZ_FN_NONE);
 }
 
 static void run_precision(struct oz_pool *pool, const char *name, bool f32)

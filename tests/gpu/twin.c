@@ -9,6 +9,7 @@
 #include "num/act.h"
 #include "num/codec.h"
 #include "num/float.h"
+#include "num/gguf.h"
 #include "num/plane.h"
 #include "op_call.h"
 
@@ -135,14 +136,115 @@ struct oz_act *twin_quantized(struct twin *t, int64_t rows, int64_t cols,
     return out;
 }
 
-/* Room for the planes, then the codec's own encoder on the host. */
+/* ---- weights ---- */
+
+/* Random bytes, and factors of blocks near 1/64, so that values are numbers. */
+static void fill_blocks(const struct oz_gguf_type *type, uint8_t *b)
+{
+    for (int i = 0; i < 2 && type->factors[i] != OZ_GGUF_NONE; i++) {
+        int factor = type->factors[i];
+        float one = 0x1p-6F * (1 + (float)(b[3] & 15) / 16);
+        uint32_t half = 0x2400U + (b[3] & 0xFFU); /* f16 of 2^-6 and a little more */
+        if (factor == OZ_GGUF_F32) {
+            memcpy(b, &one, sizeof one);
+        } else if (factor == OZ_GGUF_E8M0) {
+            b[0] = (uint8_t)(120 + b[0] % 4);
+        } else if (factor == OZ_GGUF_WORDS) {
+            for (int k = 0; k < 4; k++) {
+                uint8_t *top = b + type->bytes - 8 + 2 * k + 1;
+                *top = (uint8_t)((*top & 15U) | (half >> 4 * k & 15U) << 4);
+            }
+        } else {
+            b[factor] = (uint8_t)half;
+            b[factor + 1] = (uint8_t)(half >> 8);
+        }
+    }
+    if (strcmp(type->name, "NVFP4") == 0) { /* four scales of 1/16 or so */
+        for (int k = 0; k < 4; k++) {
+            b[k] = (uint8_t)(24 + b[k] % 16);
+        }
+    }
+}
+
+/* A plane of a weight that nobody encodes. Values are drawn on both sides, and written on the host. */
+static void fill_plane(struct twin *t, const struct oz_weight *w, enum oz_plane plane)
+{
+    const struct oz_plane_view *v = &w->planes[plane];
+    const struct oz_gguf_type *type = oz_gguf_type_of(w->codec);
+    uint32_t groups = w->group_cols > 0 ? (uint32_t)((w->cols - 1) / w->group_cols) + 1 : 1;
+    for (int64_t i = 0; v->dtype != OZ_DTYPE_U8 && i < v->bytes / 4; i++) {
+        float x = (float)(plane == OZ_PLANE_SCALES ? 0.01 * (1.5 + fabs(twin_normal(t)))
+                                                   : 0.02 * twin_normal(t));
+        int32_t group = (int32_t)(twin_random(t) % groups);
+        if (t->side == 0) {
+            memcpy((uint8_t *)v->data + 4 * i, plane == OZ_PLANE_PERM ? (void *)&group : &x, 4);
+        }
+    }
+    for (int64_t i = 0; v->dtype == OZ_DTYPE_U8 && i < v->bytes; i++) {
+        uint8_t byte = (uint8_t)(twin_random(t) >> 32);
+        if (t->side == 0) {
+            ((uint8_t *)v->data)[i] = byte;
+        }
+    }
+    for (int64_t i = 0; type != NULL && t->side == 0 && i < v->bytes; i += type->bytes) {
+        fill_blocks(type, (uint8_t *)v->data + i);
+    }
+}
+
+static void encode_weight(struct twin *t, struct oz_weight *w, double deviation)
+{
+    const struct oz_codec *c = w->codec;
+    struct oz_encode_state state;
+    float *values = malloc((size_t)(w->rows * w->cols) * sizeof *values);
+    for (int64_t i = 0; values != NULL && i < w->rows * w->cols; i++) {
+        values[i] = (float)(twin_normal(t) * deviation);
+    }
+    oz_encode_state_init(&state);
+    if (t->side == 0 && values != NULL) {
+        enum oz_status status = OZ_OK;
+        for (int32_t pass = 0; pass < c->observe_passes && status == OZ_OK; pass++) {
+            state.pass = pass;
+            status = c->observe(w, 0, values, w->rows, w->cols, &state);
+        }
+        if (c->begin != NULL) {
+            c->begin(w, 0, &state);
+        }
+        if (status != OZ_OK || c->encode(w, 0, 0, values, w->rows, w->cols, &state) != OZ_OK) {
+            (void)fprintf(stderr, "%s does not encode\n", c->name);
+            abort();
+        }
+    }
+    free(values);
+}
+
+/* "u4_group+zeros+mins+perm": planes that it need not have. Groups of 32 then. */
+static void add_planes(struct oz_weight *w, const char *options)
+{
+    static const struct {
+        const char *name;
+        enum oz_plane plane;
+    } known[] = {{"+zeros", OZ_PLANE_ZEROS}, {"+mins", OZ_PLANE_MINS}, {"+perm", OZ_PLANE_PERM}};
+    for (size_t i = 0; options != NULL && i < sizeof known / sizeof *known; i++) {
+        if (strstr(options, known[i].name) != NULL) {
+            w->planes[known[i].plane].present = true;
+            w->planes[known[i].plane].dtype = oz_codec_plane(w->codec, known[i].plane)->dtype;
+            w->group_cols = 32;
+        }
+    }
+}
+
+/* Room for the planes, then the codec's own encoder on the host, or random bytes. */
 struct oz_param *twin_weight(struct twin *t, const char *codec, int64_t rows, int64_t cols,
                              double deviation)
 {
     struct oz_param *p = &t->params[t->param_count++];
-    struct oz_encode_state state;
+    char name[32];
+    const char *options = strchr(codec, '+');
+    (void)snprintf(name, sizeof name, "%.*s",
+                   (int)(options != NULL ? options - codec : (long)strlen(codec)), codec);
     *p = (struct oz_param){.name = codec, .rank = 2, .shape = {rows, cols}};
-    p->weight = oz_weight_shape(oz_codec_find(codec), 1, rows, cols);
+    p->weight = oz_weight_shape(oz_codec_find(name), 1, rows, cols);
+    add_planes(&p->weight, options);
     for (int i = 0; i < OZ_PLANE_COUNT; i++) {
         struct oz_plane_view *v = &p->weight.planes[i];
         if (v->present && oz_weight_plane_bytes(&p->weight, (enum oz_plane)i, &v->bytes,
@@ -151,27 +253,15 @@ struct oz_param *twin_weight(struct twin *t, const char *codec, int64_t rows, in
             v->data = twin_take(t, (size_t)v->bytes);
         }
     }
-    float *values = malloc((size_t)(rows * cols) * sizeof *values);
-    for (int64_t i = 0; values != NULL && i < rows * cols; i++) {
-        values[i] = (float)(twin_normal(t) * deviation);
+    if (p->weight.codec->encode != NULL) {
+        encode_weight(t, &p->weight, deviation);
+        return p;
     }
-    oz_encode_state_init(&state);
-    if (t->side == 0 && values != NULL) {
-        const struct oz_codec *c = p->weight.codec;
-        enum oz_status status = OZ_OK;
-        for (int32_t pass = 0; pass < c->observe_passes && status == OZ_OK; pass++) {
-            state.pass = pass;
-            status = c->observe(&p->weight, 0, values, rows, cols, &state);
-        }
-        if (c->begin != NULL) {
-            c->begin(&p->weight, 0, &state);
-        }
-        if (status != OZ_OK || c->encode(&p->weight, 0, 0, values, rows, cols, &state) != OZ_OK) {
-            (void)fprintf(stderr, "%s does not encode\n", codec);
-            abort();
+    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+        if (p->weight.planes[i].present) {
+            fill_plane(t, &p->weight, (enum oz_plane)i);
         }
     }
-    free(values);
     return p;
 }
 

@@ -45,6 +45,8 @@ struct oz_act *twin_out(struct twin *t, int64_t rows, int64_t cols, const struct
 /* Rows of a quantized spec: normal values through the CPU's act_quant. */
 struct oz_act *twin_quantized(struct twin *t, int64_t rows, int64_t cols,
                               const struct oz_act_spec *spec);
+/* Normal values under a codec; where it has no encoder random codes, under small factors. Behind the codec's
+ * name planes that it need not have: "u4_group+zeros+mins+perm". */
 struct oz_param *twin_weight(struct twin *t, const char *codec, int64_t rows, int64_t cols,
                              double deviation);
 struct oz_param *twin_vector(struct twin *t, int64_t n, double deviation);

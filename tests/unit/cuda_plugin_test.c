@@ -99,6 +99,38 @@ static void plans_every_scheme(void **state)
     }
 }
 
+/* Every codec that a file may have is decoded there, with all planes that it may have, as a layer's weight
+ * and as a table. */
+static void plans_every_codec(void **state)
+{
+    static const char *const codecs[] = {
+#define OZ_CODEC(codec) #codec,
+#include "num/codec.inc"
+#undef OZ_CODEC
+    };
+    for (uint32_t flags = 0; flags <= OZ_DEVICE_F32; flags += OZ_DEVICE_F32) {
+        struct oz_device *dev = open_planner(flags);
+        for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
+            struct oz_param p = weight(codecs[i] + strlen("oz_codec_"), OZ_ACT_NONE);
+            for (int32_t k = 0; k < p.weight.codec->plane_count; k++) {
+                const struct oz_plane_spec *spec = &p.weight.codec->planes[k];
+                p.weight.planes[spec->plane].present = true;
+                p.weight.planes[spec->plane].dtype = spec->dtype;
+            }
+            p.act_count = 0;
+            for (int use = OZ_USE_LINEAR; use <= OZ_USE_EMBED; use++) {
+                const struct oz_plan_request request = {.use = (enum oz_param_use)use};
+                struct oz_plan_answer answer;
+                if ((use == OZ_USE_LINEAR || use == OZ_USE_EMBED) &&
+                    dev->ops->plan_param(dev, &p, &request, &answer, &err) != OZ_OK) {
+                    fail_msg("%s: %s", codecs[i], err.message);
+                }
+            }
+        }
+        oz_device_close(&dev);
+    }
+}
+
 /* ---- the lists ---- */
 
 struct listed {
@@ -199,6 +231,17 @@ static void offloads(void **state)
     assert_true(2 * bytes[OZ_OFFLOAD_BLOCK] < bytes[OZ_OFFLOAD_STAGE]);
 }
 
+/* Time embeddings whose linears a file holds quantized, or a user has had quantized, are operators of their
+ * own. */
+static void quantized_embedders(void **state)
+{
+    struct oz_device *dev = open_planner(0);
+    struct oz_act out = {.rows = 20, .cols = 256, .stride = 256, .spec = {.dtype = OZ_DTYPE_F32}};
+    const struct oz_time_embed_args a = {.rows = 20, .dim = 256, .scale = 1, .out = &out};
+    assert_int_equal(dev->ops->scratch_bytes(dev, OZ_OP_TIME_EMBED, &a), 0);
+    oz_device_close(&dev);
+}
+
 /* Scratch follows from shapes: more rows need more, and what overflows says so. */
 static void scratch(void **state)
 {
@@ -236,8 +279,10 @@ int main(void)
         cmocka_unit_test(offloads),
         cmocka_unit_test(says_what_is_missing),
         cmocka_unit_test(plans_every_scheme),
+        cmocka_unit_test(plans_every_codec),
         cmocka_unit_test(lists_kernels),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(quantized_embedders),
         cmocka_unit_test(scratch),
         cmocka_unit_test(encoders),
     };

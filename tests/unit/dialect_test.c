@@ -5,7 +5,10 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "dialect_file.h"
 #include "dialect_model.h"
+#include "num/float.h"
+#include "num/plane.h"
 #include "num/rotate.h"
 #include "scratch.h"
 
@@ -154,6 +157,147 @@ static void other_orders(void **state)
     }
 }
 
+/* ---- integers of 4 bits stay packed ---- */
+
+static bool is_packed(const struct dialect_model *m, int32_t row)
+{
+    return m->stored.schemes[row].codec != NULL &&
+           strcmp(m->stored.schemes[row].codec->name, "u4_group") == 0;
+}
+
+/* The layer takes its codes and a few scales; each value, rounded, is the bits that expanding leaves, and,
+ * where they are given in bf16, the maker's. */
+static void same_as_expanded(const char *name, const struct oz_weight *w, const struct oz_weight *x,
+                             const struct oz_tensor_view *want)
+{
+    int64_t bytes;
+    int64_t groups = (w->cols + w->group_cols - 1) / w->group_cols;
+    assert_string_equal(w->codec->name, "u4_group");
+    assert_string_equal(x->codec->name, "bf16");
+    assert_int_equal(oz_weight_bytes(w, &bytes), OZ_OK);
+    int64_t scales = w->rows * groups * (w->planes[OZ_PLANE_MINS].present ? 8 : 4);
+    int64_t zeros = w->planes[OZ_PLANE_ZEROS].present ? w->rows * ((groups + 1) / 2) : 0;
+    assert_int_equal(bytes, w->rows * w->cols / 2 + scales + zeros);
+    for (int64_t i = 0; i < w->rows * w->cols; i++) {
+        uint16_t got = oz_f32_to_bf16(value_at(w, i / w->cols, i % w->cols));
+        uint16_t left = oz_f32_to_bf16(value_at(x, i / w->cols, i % w->cols));
+        float y;
+        oz_plane_read(want->dtype, want->data, i, 1, &y);
+        if (got != left || (want->dtype == OZ_DTYPE_BF16 && got != oz_f32_to_bf16(y))) {
+            fail_msg("%s: element %d is 0x%04x, expanded 0x%04x, the maker's %g", name, (int)i, got,
+                     left, (double)y);
+        }
+    }
+}
+
+/* The same values through the staging of a device of its own memory. */
+static void same_as_staged(const char *name, const struct oz_weight *w, const struct oz_weight *x)
+{
+    assert_ptr_equal(w->codec, x->codec);
+    for (int64_t i = 0; i < w->rows * w->cols; i++) {
+        if (value_at(w, i / w->cols, i % w->cols) != value_at(x, i / w->cols, i % w->cols)) {
+            fail_msg("%s: element %d is another one where it is staged", name, (int)i);
+        }
+    }
+}
+
+/* How many layers of a fixture stay packed. `weights`: it, or what became of it. */
+static int packed_layers(const char *weights, const char *fixture, size_t *saved)
+{
+    struct dialect_model packed;
+    struct dialect_model expanded;
+    struct dialect_model staged;
+    char expected[512];
+    int layers = 0;
+    (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors", fixture);
+    assert_int_equal(dialect_open(&staged, weights, expected, &err), OZ_OK);
+    assert_int_equal(dialect_open_device(&staged, &err), OZ_OK);
+    staged.dev->host_memory = false;
+    assert_int_equal(dialect_load(&staged, &err), OZ_OK);
+    assert_int_equal(dialect_open(&packed, weights, expected, &err), OZ_OK);
+    assert_int_equal(dialect_open(&expanded, weights, expected, &err), OZ_OK);
+    for (int32_t i = 0; i < packed.table.count; i++) {
+        if (packed.stored.schemes != NULL && is_packed(&packed, i)) {
+            oz_stored_expand(&expanded.stored, i);
+            layers++;
+        }
+    }
+    assert_int_equal(dialect_load(&packed, &err), OZ_OK);
+    assert_int_equal(dialect_load(&expanded, &err), OZ_OK);
+    for (int32_t i = 0; i < packed.table.count && layers > 0; i++) {
+        const char *name = packed.table.rows[i].name;
+        if (is_packed(&packed, i)) {
+            same_as_expanded(name, &packed.params[i].weight, &expanded.params[i].weight,
+                             oz_ckpt_find(packed.expected, name, NULL));
+            same_as_staged(name, &packed.params[i].weight, &staged.params[i].weight);
+        }
+    }
+    *saved = expanded.model.used_bytes - packed.model.used_bytes;
+    dialect_close(&staged);
+    dialect_close(&expanded);
+    dialect_close(&packed);
+    return layers;
+}
+
+static void packed_integers(void **state)
+{
+    static const struct {
+        const char *name;
+        int layers;
+    } cases[] = {
+        {"ct_int4", 2},         {"ct_int4_asym", 2},
+        {"ct_int4_channel", 2}, {"modelopt_int4_awq", 0}, /* its rows are multiplied by a vector */
+        {"modelslim", 1},       {"nunchaku_fused_int4", 1}, /* the modulation */
+        {"nunchaku_int4", 0},                               /* has a branch */
+        {"quark", 1},           {"torchao_int4", 2}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char weights[512];
+        size_t saved;
+        (void)snprintf(weights, sizeof weights, GOLDEN "/%s", cases[i].name);
+        assert_int_equal(packed_layers(weights, cases[i].name, &saved), cases[i].layers);
+        assert_true(cases[i].layers == 0 || saved > 0);
+    }
+}
+
+/* ModelOpt's codes of 4 bits without a vector that rows are multiplied by, where the config says so. */
+static void packed_without_vector(void **state)
+{
+    static const char name[] = "attn.to_q.weight";
+    struct dialect_file f;
+    struct dialect_model m;
+    int32_t row = 0;
+    (void)state;
+    scratch_copy("w4a16", GOLDEN "/modelopt_int4_awq");
+    dialect_file_read(&f, GOLDEN "/modelopt_int4_awq/model.safetensors");
+    dialect_file_find(&f, "attn.to_q.pre_quant_scale")->gone = true;
+    dialect_file_write(&f, 0, f.count, "w4a16/model.safetensors");
+    scratch_edit("w4a16/config.json", "\"W4A16_AWQ\"", "\"W4A16_AWQ\", \"pre_quant_scale\": false");
+    assert_int_equal(dialect_open(&m, scratch_path("w4a16"),
+                                  GOLDEN "/modelopt_int4_awq/expected.safetensors", &err),
+                     OZ_OK);
+    assert_int_equal(dialect_load(&m, &err), OZ_OK);
+    while (strcmp(m.table.rows[row].name, name) != 0) {
+        row++;
+    }
+    const struct oz_weight *w = &m.params[row].weight;
+    const struct dialect_piece *codes = dialect_file_find(&f, name);
+    const struct dialect_piece *scales = dialect_file_find(&f, "attn.to_q.weight_scale");
+    assert_string_equal(w->codec->name, "u4_group");
+    assert_string_equal(scales->dtype, "F32");
+    for (int64_t i = 0; i < w->rows * w->cols; i++) {
+        int64_t r = i / w->cols;
+        int64_t c = i % w->cols;
+        int code = codes->data[r / 2 * w->cols + c] >> (r % 2 * 4) & 15;
+        float scale;
+        memcpy(&scale, scales->data + 4 * (r * scales->shape[1] + c * scales->shape[1] / w->cols),
+               sizeof scale);
+        assert_true(value_at(w, r, c) == (float)(code < 8 ? code : code - 16) * scale);
+    }
+    dialect_close(&m);
+    dialect_file_free(&f);
+}
+
 /* The rotation is its own inverse, and that of its definition. */
 static void rotation(void **state)
 {
@@ -179,8 +323,8 @@ static void rotation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(makers_values),
-        cmocka_unit_test(other_orders),
+        cmocka_unit_test(makers_values),   cmocka_unit_test(other_orders),
+        cmocka_unit_test(packed_integers), cmocka_unit_test(packed_without_vector),
         cmocka_unit_test(rotation),
     };
     return cmocka_run_group_tests_name("dialect", tests, scratch_open, scratch_close);

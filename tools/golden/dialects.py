@@ -271,6 +271,33 @@ def torchao_case(out, name, config, dtype=torch.float32, units=0, shapes=MODULES
     case.finish({"quant_method": "torchao", "quant_type": {"default": {"_type": type(config).__name__}}})
 
 
+def torchao_int4(out):
+    """Its class, whose codes a library for GPUs makes: here they are made as that is described, value =
+    code x scale + zero_point with codes -8 .. 7 and both in bf16."""
+    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+    from torchao.quantization import Int4Tensor
+
+    case, state, group = Case(out, "torchao_int4", units=1), {}, 32
+    for module, i, rows, cols in MODULES:
+        w = weight(i, rows, cols).reshape(rows, cols // group, group)
+        low, high = w.amin(2, keepdim=True), w.amax(2, keepdim=True)
+        scale = ((high - low) / 15).clamp(min=1e-6).to(BF16).to(torch.float32)
+        zero = (low + 8 * scale).to(BF16).to(torch.float32)
+        q = ((w - zero) / scale).round().clamp(-8, 7)
+        value = (q * scale + zero).reshape(rows, cols)
+        q = q.reshape(rows, cols).to(torch.int8)
+        packed = (q[:, 1::2] << 4) | (q[:, ::2] & 15)
+        state[module + ".weight"] = Int4Tensor(packed, scale.squeeze(2).t().contiguous().to(BF16),
+                                               zero.squeeze(2).t().contiguous().to(BF16), [1, group], torch.Size((rows, cols)))
+        case.expected[module + ".weight"] = value.to(BF16)
+    plain = weight(9, 8, 32).to(BF16)
+    state["proj_out.weight"] = plain
+    case.expected["proj_out.weight"] = plain.clone()
+    tensors, case.metadata = flatten_tensor_state_dict(state)
+    case.tensors = {k: v.contiguous() for k, v in tensors.items()}
+    case.finish({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}}})
+
+
 def torchao(out):
     from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig
     from torchao.quantization.granularity import PerRow
@@ -302,6 +329,7 @@ def torchao(out):
         return NVFP4Tensor.to_nvfp4(w, per_tensor_scale=scale, is_swizzled_scales=k == 1)
 
     direct("torchao_nvfp4", nvfp4, units=1)  # it multiplies the scales first
+    torchao_int4(out)
     direct("torchao_mx", lambda k, w: MXTensor.to_mx(w, torch.float8_e4m3fn if k == 0 else torch.float4_e2m1fn_x2, 32))
 
 

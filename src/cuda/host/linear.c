@@ -512,14 +512,35 @@ static void lay_out(const struct oz_device *dev, const struct oz_time_embed_args
 size_t oz_cuda_scratch_time_embed(const struct oz_device *dev, const struct oz_time_embed_args *a)
 {
     struct embedding e;
+    if (a->linear_1 == NULL) { /* phi alone, to its place */
+        return 0;
+    }
     lay_out(dev, a, &e);
     return e.total;
+}
+
+/* Where a user has had the two linears quantized, or a file has them so: they are operators of their own. */
+static enum oz_status sinusoids_alone(const struct oz_op_ctx *ctx,
+                                      const struct oz_time_embed_args *a)
+{
+    const struct oz_act *out = a->out;
+    if (out == NULL || out->spec.dtype != OZ_DTYPE_F32 || !oz_cuda_plain(&out->spec) ||
+        out->stride != a->dim) {
+        oz_log(OZ_LOG_ERROR, "dispatch", "time_embed: its rows alone go to F32, without gaps.");
+        return OZ_ERR_UNSUPPORTED;
+    }
+    return oz_cuda_check(ctx->dev, "time_embed",
+                         oz_launch_sinusoids(oz_cuda_stream_of(ctx->dev, ctx->queue), a->t, a->rows,
+                                             a->dim, a->scale, out->data));
 }
 
 enum oz_status oz_cuda_time_embed(const struct oz_op_ctx *ctx, const struct oz_time_embed_args *a)
 {
     struct embedding e;
     struct oz_op_ctx inner = *ctx;
+    if (a->linear_1 == NULL) {
+        return sinusoids_alone(ctx, a);
+    }
     lay_out(ctx->dev, a, &e);
     e.phi.data = oz_cuda_at(ctx, e.phi_at);
     e.hidden.data = oz_cuda_at(ctx, e.hidden_at);

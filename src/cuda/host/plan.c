@@ -60,6 +60,61 @@ static const struct known_codec *find_codec(const struct oz_weight *w)
     return NULL;
 }
 
+/* ---- scales that lie with their codes ---- */
+
+static const struct {
+    const char *name;
+    uint32_t number;
+    int32_t elements, bytes;
+} gguf_types[] = {
+#define OZ_GGUF_PLAIN(number_, name_, dtype_, bytes_)
+#define OZ_GGUF_BLOCK(number_, name_, codec_, elements_, bytes_, first_, second_) \
+    {#codec_, (number_), (elements_), (bytes_)},
+#include "num/gguf.inc"
+#undef OZ_GGUF_PLAIN
+#undef OZ_GGUF_BLOCK
+};
+
+/* GGUF's blocks; false: no such codec. */
+static bool gguf_of(const struct oz_weight *w, struct oz_cuda_weight *out)
+{
+    for (size_t i = 0; i < sizeof gguf_types / sizeof *gguf_types; i++) {
+        if (strcmp(gguf_types[i].name, w->codec->name) == 0) {
+            out->gguf.number = gguf_types[i].number;
+            out->gguf.elements = gguf_types[i].elements;
+            out->gguf.bytes = gguf_types[i].bytes;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A plane of floats of a row, or NULL; false: not in f32. */
+static bool floats_of(const struct oz_plane_view *v, const float **out, int64_t *stride)
+{
+    *out = v->present ? v->data : NULL;
+    *stride = v->row_stride_bytes / (int64_t)sizeof(float);
+    return !v->present || v->dtype == OZ_DTYPE_F32;
+}
+
+/* Integers of 2 to 8 bits in groups, "u4_group"; false: no such codec, or its scales are not f32. */
+static bool groups_of(const struct oz_weight *w, struct oz_cuda_weight *out)
+{
+    const char *name = w->codec->name;
+    if (name[0] != 'u' || name[1] < '2' || name[1] > '8' || strcmp(name + 2, "_group") != 0) {
+        return false;
+    }
+    const struct oz_plane_view *zeros = &w->planes[OZ_PLANE_ZEROS];
+    const struct oz_plane_view *perm = &w->planes[OZ_PLANE_PERM];
+    out->group.bits = name[1] - '0';
+    out->group.cols = w->group_cols;
+    out->group.zeros = zeros->present ? zeros->data : NULL;
+    out->group.zero_bytes = zeros->row_stride_bytes;
+    out->group.of_cols = perm->present ? perm->data : NULL;
+    return floats_of(&w->planes[OZ_PLANE_SCALES], &out->group.scales, &out->group.scale_stride) &&
+           floats_of(&w->planes[OZ_PLANE_MINS], &out->group.mins, &out->group.min_stride);
+}
+
 /* A table of values; false: not in f32. */
 static bool table_of(const struct oz_plane_view *v, const float **out)
 {
@@ -84,13 +139,14 @@ bool oz_cuda_weight_of(const struct oz_weight *w, struct oz_cuda_weight *out)
 {
     const struct known_codec *k = find_codec(w);
     const struct oz_plane_view *codes = &w->planes[OZ_PLANE_CODES];
-    *out = (struct oz_cuda_weight){.rows = w->rows, .cols = w->cols};
+    *out = (struct oz_cuda_weight){.rows = w->rows,
+                                   .cols = w->cols,
+                                   .codes = codes->data,
+                                   .dtype = codes->dtype,
+                                   .row_bytes = codes->row_stride_bytes};
     if (k == NULL) {
-        return false;
+        return w->codec != NULL && (gguf_of(w, out) || groups_of(w, out));
     }
-    out->codes = codes->data;
-    out->dtype = codes->dtype;
-    out->row_bytes = codes->row_stride_bytes;
     out->levels = k->levels;
     for (int32_t i = 0; i < k->levels; i++) {
         const struct oz_plane_view *v = &w->planes[k->planes[i]];
@@ -178,15 +234,16 @@ struct oz_act_support oz_cuda_act_support(const struct oz_device *dev)
 static const char *decline(const struct oz_param *param, const struct oz_plan_request *request)
 {
     static const enum oz_plane not_applied[] = {OZ_PLANE_INPUT_OFFSET, OZ_PLANE_ROTATE_L,
-                                                OZ_PLANE_ROTATE_R,     OZ_PLANE_LOW_RANK_A,
-                                                OZ_PLANE_LOW_RANK_B,   OZ_PLANE_PERM};
+                                                OZ_PLANE_ROTATE_R, OZ_PLANE_LOW_RANK_A,
+                                                OZ_PLANE_LOW_RANK_B};
     const struct oz_weight *w = &param->weight;
     for (size_t i = 0; i < sizeof not_applied / sizeof *not_applied; i++) {
         if (w->planes[not_applied[i]].present) {
-            return "rotations, low-rank branches and zero points are not applied";
+            return "rotations, low-rank branches and zero points of activations are not applied";
         }
     }
-    if (find_codec(w) == NULL) {
+    struct oz_cuda_weight view;
+    if (!oz_cuda_weight_of(w, &view)) {
         return "its codec is not decoded on the device";
     }
     if (request->use == OZ_USE_EXPERTS) {

@@ -39,6 +39,19 @@ struct oz_cuda_weight {
     const float *table, *table2;  /* [16], [256]: a file's own; NULL: the standard ones */
     const uint8_t *nested_codes;  /* NULL: level[0] holds the absmax of each block */
     const float *nested, *offset; /* [blocks / 256], [1] */
+    /* Integers in groups (num/int_group.h); bits 0: not so. Strides from one row to the next. */
+    struct {
+        int32_t bits, cols;
+        const uint8_t *zeros; /* NULL, here and below: there is none */
+        const float *scales, *mins;
+        const int32_t *of_cols;
+        int64_t zero_bytes, scale_stride, min_stride;
+    } group;
+    /* GGUF's blocks; elements 0: not so. */
+    struct {
+        uint32_t number; /* of the type */
+        int32_t elements, bytes;
+    } gguf;
 };
 
 /* dst [out_rows, out_cols] of F32 or BF16, `stride` elements between rows: the weight, zeros beyond
@@ -46,6 +59,14 @@ struct oz_cuda_weight {
 int oz_launch_decode(oz_cuda_stream stream, const struct oz_cuda_weight *w, bool codes_only,
                      enum oz_dtype dtype, void *dst, int64_t out_rows, int64_t out_cols,
                      int64_t stride);
+
+/* packed.cu: the same of integers in groups and of GGUF's blocks, for oz_launch_decode and
+ * oz_launch_embed. */
+bool oz_packed_takes(const struct oz_cuda_weight *w);
+int oz_packed_decode(oz_cuda_stream stream, const struct oz_cuda_weight *w, enum oz_dtype dtype,
+                     void *dst, int64_t out_rows, int64_t out_cols, int64_t stride);
+int oz_packed_embed(oz_cuda_stream stream, const struct oz_cuda_weight *w, const int32_t *ids,
+                    float scale, const struct oz_act *out);
 
 /* out[i] = rows of x in out's spec; see struct oz_act_quant_args. amax: of each row's sequence, f32
  * [x.rows], or NULL. */

@@ -168,6 +168,9 @@ int oz_launch_decode(oz_cuda_stream stream, const struct oz_cuda_weight *w, bool
                      enum oz_dtype dtype, void *dst, int64_t out_rows, int64_t out_cols,
                      int64_t stride)
 {
+    if (oz_packed_takes(w)) {
+        return oz_packed_decode(stream, w, dtype, dst, out_rows, out_cols, stride);
+    }
     if (dtype == OZ_DTYPE_BF16 && out_rows == w->rows && out_cols == w->cols && stride % 8 == 0 &&
         oz_codes_take_decode(w)) {
         return oz_codes_decode(stream, w, codes_only, dst, stride);
@@ -200,6 +203,9 @@ __global__ void embed(const __grid_constant__ struct oz_cuda_weight w, const int
 int oz_launch_embed(oz_cuda_stream stream, const struct oz_cuda_weight *w, const int32_t *ids,
                     float scale, const struct oz_act *out)
 {
+    if (oz_packed_takes(w)) {
+        return oz_packed_embed(stream, w, ids, scale, out);
+    }
     LAUNCH_ROWS(embed, out->rows, out->cols, *w, ids, scale, *out);
 }
 

@@ -490,7 +490,7 @@ static enum oz_status group_acts(struct group *g, const struct oz_json *v, const
         return OZ_OK;
     }
     OZ_TRY(args_read(&a, v, r));
-    if (g->kind == NULL) { /* they are expanded: activations stay plain */
+    if (g->kind == NULL) { /* integers of 4 bits: activations stay plain */
         return a.dynamic ? OZ_OK : fail_args(r, "activations", &a);
     }
     /* NVFP4's are "local": blocks are scaled on the way under one static factor, which is not applied. */

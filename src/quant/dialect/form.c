@@ -261,9 +261,8 @@ enum oz_status oz_form_take_int4(const struct oz_dialect_reader *r, int32_t row,
     w->planes[OZ_PLANE_ZEROS].move = f->unsigned_codes ? OZ_MOVE_REPEAT : OZ_MOVE_BYTES;
     w->group_cols = (int32_t)f->group;
     r->out->schemes[row] =
-        (struct oz_scheme){.name = "int4", .codec = oz_codec_find("u4_group"), .mode_count = 1};
+        (struct oz_scheme){.name = "u4_group", .codec = oz_codec_find("u4_group"), .mode_count = 1};
     r->out->count++;
-    oz_form_expand(r, row);
     return OZ_OK;
 }
 

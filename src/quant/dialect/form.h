@@ -56,7 +56,7 @@ OZ_MUST_USE enum oz_status oz_form_take_int8(const struct oz_dialect_reader *r, 
 
 /* Integers of 4 bits in groups; codes of `form` are one nibble each at `at` (NULL: row by row, the even
  * one low), scales [rows, groups] or `transposed`; `mins` like scales, or NULL. code_move: SIGNED or BYTES
- * (unsigned with the zero at 8). The layer is expanded. */
+ * (unsigned with the zero at 8). They stay packed, as the codec u4_group. */
 struct oz_form_int4 {
     const char *codes, *scales, *mins;
     enum oz_dtype code_dtype;

@@ -62,7 +62,9 @@ struct reader {
     const struct algo *algo;        /* of all layers; NULL: MIXED_PRECISION */
     const struct oz_json *layers;   /* MIXED_PRECISION: "quantized_layers" */
     const struct oz_json *excluded; /* a list of patterns */
-    int32_t plain;                  /* layers that are not excluded, and stored plain */
+    bool
+        no_vectors; /* AWQ's are none, as the config says: a file that lacks one is damaged otherwise */
+    int32_t plain; /* layers that are not excluded, and stored plain */
 };
 
 static bool same_upper(const char *upper, const char *text)
@@ -198,7 +200,8 @@ static enum oz_status take_branches(const struct reader *s, int32_t row, const s
 {
     const struct oz_dialect_reader *r = s->r;
     bool branch = strstr(a->name, "SVD") != NULL;
-    bool smooth = branch || strstr(a->name, "AWQ") != NULL || strstr(a->name, "SQ") != NULL;
+    bool smooth = branch || (strstr(a->name, "AWQ") != NULL && !s->no_vectors) ||
+                  strstr(a->name, "SQ") != NULL;
     if (smooth || oz_form_find(r, row, "pre_quant_scale") != NULL) {
         OZ_TRY(oz_form_smooth(r, row, "pre_quant_scale", true));
     }
@@ -252,7 +255,9 @@ enum oz_status oz_modelopt_read(const struct oz_dialect_reader *r)
     const struct oz_json *nested = oz_json_get(r->q, "quantization");
     const struct oz_json *q = nested != NULL ? nested : r->q;
     const char *name = oz_json_string(oz_json_get(q, "quant_algo"), NULL);
-    struct reader s = {.r = r, .excluded = oz_json_get(q, "exclude_modules")};
+    struct reader s = {.r = r,
+                       .excluded = oz_json_get(q, "exclude_modules"),
+                       .no_vectors = !oz_json_bool(oz_json_get(q, "pre_quant_scale"), true)};
     if (s.excluded == NULL) {
         s.excluded = oz_json_get(q, "ignore");
     }
