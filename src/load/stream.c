@@ -480,7 +480,8 @@ static enum oz_status prepare(struct loader *l, struct oz_error *err)
         l->pool = l->own_pool;
     }
     OZ_TRY(oz_load_ring_reserve(l->ring, l->args->dev, (size_t)s->staging_bytes, err));
-    l->staging = l->ring->memory;
+    static uint8_t nothing[1]; /* an address, for places in no bytes */
+    l->staging = l->ring->memory != NULL ? l->ring->memory : nothing;
     l->states = oz_alloc_zero((size_t)s->band_states, sizeof *l->states);
     if (l->states == NULL) {
         return OZ_FAIL_NOMEM(err, "the passes of a load");
