@@ -4,6 +4,7 @@
 # under tests/ (unit, kern, ...); add LABELS long for what only `scripts/check --full` should run.
 # OZ_TEST_DIR is tests/ of the source tree, for fixtures; OUNCE_MODELS in the environment is its models/.
 # Sources begin with #include "test.h", which brings cmocka.
+# TIMEOUT is also the test's COST: ctest begins with the long ones, so that none is left alone at the end.
 # PER_TIER: the program runs once for each instruction set tier of the CPU backend, as
 # <folder>/<name>@<tier> with OUNCE_CPU set; tiers that the machine lacks are reported as skipped.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
@@ -41,7 +42,7 @@ function(oz_add_test name)
 
     if(NOT arg_PER_TIER)
         add_test(NAME ${folder}/${name} COMMAND ${name}_test)
-        set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${arg_TIMEOUT}
+        set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
             LABELS "${folder};${arg_LABELS}" ENVIRONMENT "${OZ_TEST_ENVIRONMENT}")
         return()
     endif()
@@ -49,7 +50,7 @@ function(oz_add_test name)
     foreach(tier IN LISTS OZ_TIERS)
         set(test ${folder}/${name}@${tier})
         add_test(NAME ${test} COMMAND ${name}_test)
-        set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77
+        set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} SKIP_RETURN_CODE 77
             LABELS "${folder};tier_${tier};${arg_LABELS}"
             ENVIRONMENT "${OZ_TEST_ENVIRONMENT};OUNCE_CPU=${tier}")
         if(OUNCE_SANITIZE AND tier STREQUAL "avxvnni") # as avx2: it has no kernels of its own yet
@@ -61,5 +62,5 @@ endfunction()
 # oz_add_script_test(<name> <command>...): a shell test that exits 0 (passed), 77 (skipped) or else.
 function(oz_add_script_test name)
     add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 300 COST 300 SKIP_RETURN_CODE 77)
 endfunction()
