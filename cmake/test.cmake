@@ -21,6 +21,17 @@ set(OZ_TEST_ENVIRONMENT
 # As OZ_TIER_MAP in src/cpu/tier.h.
 set(OZ_TIERS scalar avx2 avxvnni avx512 avx512bf16 amx)
 
+function(oz_shared_test_source name)
+    if(TARGET test_${name})
+        return()
+    endif()
+    add_library(test_${name} OBJECT ${PROJECT_SOURCE_DIR}/tests/${name}.c)
+    target_compile_definitions(test_${name} PRIVATE OZ_TEST_DIR="${OUNCE_TEST_ROOT}/tests")
+    target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_compile_options(test_${name} PRIVATE -ffp-contract=off -Wno-unused-parameter)
+    target_link_libraries(test_${name} PRIVATE oz_flags oz_src PkgConfig::CMOCKA)
+endfunction()
+
 function(oz_add_test name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "PER_TIER" "TIMEOUT" "LIBS;LABELS")
     file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
@@ -33,7 +44,16 @@ function(oz_add_test name)
         math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
     endif()
 
-    add_executable(${name}_test ${arg_UNPARSED_ARGUMENTS})
+    set(sources "")
+    foreach(source IN LISTS arg_UNPARSED_ARGUMENTS)
+        if(source MATCHES "^[.][.]/([a-z_]+)[.]c$") # what tests share, compiled once
+            oz_shared_test_source(${CMAKE_MATCH_1})
+            list(APPEND sources $<TARGET_OBJECTS:test_${CMAKE_MATCH_1}>)
+        else()
+            list(APPEND sources ${source})
+        endif()
+    endforeach()
+    add_executable(${name}_test ${sources})
     target_compile_definitions(${name}_test PRIVATE OZ_TEST_DIR="${OUNCE_TEST_ROOT}/tests")
     target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     # cmocka hands every test a state pointer that few of them read.
