@@ -12,6 +12,14 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
     set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "build type" FORCE)
 endif()
 set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
+# Half of what a kernel takes to compile is debug information, and two thirds under sanitizers with what
+# -O2 makes of their code. A check needs function names and lines. Device code: src/cuda/.
+if(OUNCE_QUICK)
+    set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1")
+    if(OUNCE_SANITIZE)
+        set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O1 -g1")
+    endif()
+endif()
 set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
 
 set(OZ_WARNINGS

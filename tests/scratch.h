@@ -1,6 +1,7 @@
 /*
  * A folder of this run for tests that need files, and a log that keeps what was said. The folder is
- * made in $TMPDIR and removed with all it holds. Failures fail the running test.
+ * made in $TMPDIR and removed with all it holds. Failures fail the running test. A program with this file
+ * has an fsync that waits for no disk.
  */
 #ifndef OZ_TESTS_SCRATCH_H
 #define OZ_TESTS_SCRATCH_H

@@ -10,6 +10,16 @@
 
 static struct oz_error err;
 
+/* The next allocation that fails: all at first, then ever fewer; OUNCE_TEST_FEW (sanitizers): fewer still. */
+static uint64_t next_allocation(uint64_t n)
+{
+    bool few = getenv("OUNCE_TEST_FEW") != NULL;
+    if (scenarios_full() || n < (few ? 24 : 64)) {
+        return n + 1;
+    }
+    return n + 1 + n / (few ? 4 : 16);
+}
+
 static void sweep(const struct scenario *s)
 {
     uint64_t want = 0;
@@ -20,7 +30,7 @@ static void sweep(const struct scenario *s)
     uint64_t calls = oz_alloc_calls() - before;
     uint64_t failed = 0;
     uint64_t tried = 0;
-    for (uint64_t n = 1; n <= calls; n += scenarios_full() || n < 64 ? 1 : 1 + n / 16, tried++) {
+    for (uint64_t n = 1; n <= calls; n = next_allocation(n), tried++) {
         for (int sticky = 0; sticky < 2; sticky++) {
             uint64_t digest = 0;
             memset(&err, 0, sizeof err);

@@ -15,21 +15,23 @@
 
 #include "num/float.h"
 
+/* Two vectors of 8 lanes, and not an array of floats: of that GCC makes a minute of compiling for each
+ * unit, and code that takes many times as long to run. */
 #define OZ_VL 16
 typedef struct {
-    float lane[OZ_VL];
+    __m256 half[2];
 } vf;
 
-#define EACH_LANE(value)              \
-    vf r;                             \
-    for (int i = 0; i < OZ_VL; i++) { \
-        r.lane[i] = (float)(value);   \
-    }                                 \
+#define EACH_HALF(value)          \
+    vf r;                         \
+    for (int i = 0; i < 2; i++) { \
+        r.half[i] = (value);      \
+    }                             \
     return r
 
 static inline vf v_set(float x)
 {
-    EACH_LANE(x);
+    EACH_HALF(_mm256_set1_ps(x));
 }
 static inline vf v_zero(void)
 {
@@ -37,39 +39,44 @@ static inline vf v_zero(void)
 }
 static inline vf v_load(const float *p)
 {
-    EACH_LANE(p[i]);
-}
-static inline vf v_load_n(const float *p, int64_t n)
-{
-    EACH_LANE(i < n ? p[i] : 0);
-}
-static inline void v_store_n(float *p, vf x, int64_t n)
-{
-    memcpy(p, x.lane, (size_t)n * sizeof *p);
+    EACH_HALF(_mm256_loadu_ps(p + (ptrdiff_t)8 * i));
 }
 static inline void v_store(float *p, vf x)
 {
-    v_store_n(p, x, OZ_VL);
+    _mm256_storeu_ps(p, x.half[0]);
+    _mm256_storeu_ps(p + 8, x.half[1]);
+}
+static inline vf v_load_n(const float *p, int64_t n)
+{
+    float lanes[OZ_VL] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        lanes[i] = p[i];
+    }
+    return v_load(lanes);
+}
+static inline void v_store_n(float *p, vf x, int64_t n)
+{
+    memcpy(p, &x, (size_t)n * sizeof *p);
 }
 static inline vf v_add(vf a, vf b)
 {
-    EACH_LANE(a.lane[i] + b.lane[i]);
+    EACH_HALF(_mm256_add_ps(a.half[i], b.half[i]));
 }
 static inline vf v_sub(vf a, vf b)
 {
-    EACH_LANE(a.lane[i] - b.lane[i]);
+    EACH_HALF(_mm256_sub_ps(a.half[i], b.half[i]));
 }
 static inline vf v_mul(vf a, vf b)
 {
-    EACH_LANE(a.lane[i] * b.lane[i]);
+    EACH_HALF(_mm256_mul_ps(a.half[i], b.half[i]));
 }
 static inline vf v_div(vf a, vf b)
 {
-    EACH_LANE(a.lane[i] / b.lane[i]);
+    EACH_HALF(_mm256_div_ps(a.half[i], b.half[i]));
 }
 static inline vf v_fma(vf a, vf b, vf c)
 {
-    EACH_LANE(fmaf(a.lane[i], b.lane[i], c.lane[i]));
+    EACH_HALF(_mm256_fmadd_ps(a.half[i], b.half[i], c.half[i]));
 }
 static inline vf v_fma_at(const float *a, vf b, vf c)
 {
@@ -77,39 +84,49 @@ static inline vf v_fma_at(const float *a, vf b, vf c)
 }
 static inline vf v_fnma(vf a, vf b, vf c)
 {
-    EACH_LANE(fmaf(-a.lane[i], b.lane[i], c.lane[i]));
+    EACH_HALF(_mm256_fnmadd_ps(a.half[i], b.half[i], c.half[i]));
 }
 static inline vf v_max(vf a, vf b)
 {
-    EACH_LANE(a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]);
+    EACH_HALF(_mm256_max_ps(a.half[i], b.half[i]));
 }
 static inline vf v_min(vf a, vf b)
 {
-    EACH_LANE(a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]);
+    EACH_HALF(_mm256_min_ps(a.half[i], b.half[i]));
 }
 static inline vf v_round(vf a)
 {
-    EACH_LANE(rintf(a.lane[i]));
+    EACH_HALF(_mm256_round_ps(a.half[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 static inline vf v_scale(vf a, vf n)
 {
-    EACH_LANE(isnan(n.lane[i]) ? n.lane[i] : ldexpf(a.lane[i], (int)n.lane[i]));
+    float lanes[OZ_VL];
+    float exponents[OZ_VL];
+    v_store(lanes, a);
+    v_store(exponents, n);
+    for (int i = 0; i < OZ_VL; i++) {
+        lanes[i] = isnan(exponents[i]) ? exponents[i] : ldexpf(lanes[i], (int)exponents[i]);
+    }
+    return v_load(lanes);
 }
 static inline vf v_load_bf16(const uint16_t *p)
 {
-    EACH_LANE(oz_bf16_to_f32(p[i]));
+    EACH_HALF(_mm256_castsi256_ps(_mm256_slli_epi32(
+        _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(p + (ptrdiff_t)8 * i))), 16)));
 }
 static inline void v_store_bf16(uint16_t *p, vf a)
 {
+    float lanes[OZ_VL];
+    v_store(lanes, a);
     for (int i = 0; i < OZ_VL; i++) {
-        p[i] = oz_f32_to_bf16(a.lane[i]);
+        p[i] = oz_f32_to_bf16(lanes[i]);
     }
 }
 
 /* ---- pairs of bf16 ---- */
 
 typedef struct {
-    uint16_t half[2 * OZ_VL];
+    __m256i half[2];
 } vp;
 
 static inline vp vp_load(const void *p)
@@ -120,24 +137,34 @@ static inline vp vp_load(const void *p)
 }
 static inline vp vp_set(const void *pair)
 {
-    vp x;
-    for (int i = 0; i < OZ_VL; i++) {
-        memcpy(x.half + (ptrdiff_t)2 * i, pair, 2 * sizeof x.half[0]);
-    }
-    return x;
+    int both;
+    memcpy(&both, pair, sizeof both);
+    return (vp){{_mm256_set1_epi32(both), _mm256_set1_epi32(both)}};
 }
-static inline float flushed(float x) /* denormal numbers count as zero */
+static inline __m256 flushed(__m256 x) /* denormal numbers count as zero */
 {
-    return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
+    __m256 sign = _mm256_set1_ps(-0.0F);
+    __m256 small = _mm256_cmp_ps(_mm256_andnot_ps(sign, x), _mm256_set1_ps(FLT_MIN), _CMP_LT_OQ);
+    return _mm256_blendv_ps(x, _mm256_and_ps(x, sign), small);
 }
-static inline float product(uint16_t a, uint16_t b, float sum)
+static inline __m256 product(__m256i a, __m256i b,
+                             __m256 sum) /* of the bf16 above; below is zero */
 {
-    return flushed(fmaf(flushed(oz_bf16_to_f32(a)), flushed(oz_bf16_to_f32(b)), flushed(sum)));
+    return flushed(_mm256_fmadd_ps(flushed(_mm256_castsi256_ps(a)), flushed(_mm256_castsi256_ps(b)),
+                                   flushed(sum)));
+}
+static inline __m256i above(__m256i pairs)
+{
+    return _mm256_and_si256(pairs, _mm256_set1_epi32((int)0xFFFF0000));
+}
+static inline __m256i below(__m256i pairs)
+{
+    return _mm256_slli_epi32(pairs, 16);
 }
 static inline vf vp_dot(vf sum, vp a, vp b)
 {
-    EACH_LANE(product(a.half[2 * i], b.half[2 * i],
-                      product(a.half[2 * i + 1], b.half[2 * i + 1], sum.lane[i])));
+    EACH_HALF(product(below(a.half[i]), below(b.half[i]),
+                      product(above(a.half[i]), above(b.half[i]), sum.half[i])));
 }
 static inline vf vp_dot_at(vf sum, const void *pair, vp b)
 {
