@@ -36,7 +36,7 @@ stop() {
     server=
 }
 
-start --max-num-seqs 8
+start
 "$load" "$port" same "$ROUNDS"
 stop
 
