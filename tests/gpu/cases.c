@@ -339,24 +339,28 @@ static struct gpu_case time_embed(struct twin *t, int variant)
 
 /* ---- pictures ---- */
 
+#define IN_PLACE 2
+
 struct conv_shape {
     const char *codec;
     int frames, height, width, in, out, kt, k, stride, pad;
-    bool residual;
+    int residual; /* 0: none; 1: of its own; IN_PLACE: what lies in the output's place */
     enum oz_fn fn;
 };
 
 static const struct conv_shape convs[] = {
-    {"bf16", 1, 20, 31, 24, 48, 1, 3, 1, 1, false, OZ_FN_NONE},
-    {"bf16", 1, 16, 16, 96, 3, 1, 3, 1, 1, false, OZ_FN_NONE},
-    {"bf16", 1, 16, 18, 96, 96, 1, 3, 1, 1, true, OZ_FN_SILU},
-    {"f32", 1, 16, 16, 16, 16, 1, 1, 1, 0, false, OZ_FN_NONE},
-    {"f32", 3, 9, 8, 8, 20, 3, 3, 1, 1, false, OZ_FN_NONE},
-    {"bf16", 1, 17, 17, 24, 24, 1, 3, 2, 0, false, OZ_FN_NONE},
+    {"bf16", 1, 20, 31, 24, 48, 1, 3, 1, 1, 0, OZ_FN_NONE},
+    {"bf16", 1, 16, 16, 96, 3, 1, 3, 1, 1, 0, OZ_FN_NONE},
+    {"bf16", 1, 16, 18, 96, 96, 1, 3, 1, 1, 1, OZ_FN_SILU},
+    {"f32", 1, 16, 16, 16, 16, 1, 1, 1, 0, 0, OZ_FN_NONE},
+    {"f32", 3, 9, 8, 8, 20, 3, 3, 1, 1, 0, OZ_FN_NONE},
+    {"bf16", 1, 17, 17, 24, 24, 1, 3, 2, 0, 0, OZ_FN_NONE},
     /* large enough for cuDNN's own */
-    {"bf16", 1, 80, 96, 96, 96, 1, 3, 1, 1, true, OZ_FN_NONE},
-    {"bf16", 1, 80, 96, 96, 192, 1, 3, 1, 1, false, OZ_FN_NONE},
-    {"bf16", 1, 163, 165, 96, 96, 1, 3, 2, 0, false, OZ_FN_NONE},
+    {"bf16", 1, 80, 96, 96, 96, 1, 3, 1, 1, 1, OZ_FN_NONE},
+    {"bf16", 1, 80, 96, 96, 192, 1, 3, 1, 1, 0, OZ_FN_NONE},
+    {"bf16", 1, 163, 165, 96, 96, 1, 3, 2, 0, 0, OZ_FN_NONE},
+    {"bf16", 1, 80, 96, 96, 96, 1, 3, 1, 1, IN_PLACE, OZ_FN_NONE},
+    {"bf16", 1, 16, 18, 96, 96, 1, 3, 1, 1, IN_PLACE, OZ_FN_NONE},
 };
 
 static struct gpu_case conv(struct twin *t, int variant)
@@ -369,7 +373,8 @@ static struct gpu_case conv(struct twin *t, int variant)
     struct oz_act *x = twin_act(t, (int64_t)s->frames * s->height * s->width, s->in, 0,
                                 strcmp(s->codec, "bf16") == 0 ? OZ_DTYPE_BF16 : OZ_DTYPE_F32, 1);
     struct oz_param *w = twin_weight(t, s->codec, s->out, depth, 1 / sqrt((double)depth));
-    struct oz_act *out = twin_out(t, rows, s->out, &f32);
+    struct oz_act *out = s->residual == IN_PLACE ? twin_act(t, rows, s->out, 0, OZ_DTYPE_F32, 1)
+                                                 : twin_out(t, rows, s->out, &f32);
     args.conv = (struct oz_conv_args){.x = x,
                                       .frames = s->frames,
                                       .height = s->height,
@@ -387,8 +392,9 @@ static struct gpu_case conv(struct twin *t, int variant)
                                       .pad_right = s->pad,
                                       .fn = s->fn,
                                       .out = out};
-    if (s->residual) {
-        args.conv.residual = twin_act(t, rows, s->out, 0, OZ_DTYPE_F32, 1);
+    if (s->residual != 0) {
+        args.conv.residual =
+            s->residual == IN_PLACE ? out : twin_act(t, rows, s->out, 0, OZ_DTYPE_F32, 1);
     }
     return (struct gpu_case){OZ_OP_CONV, &args, out, 0x1p-18};
 }

@@ -74,6 +74,7 @@ struct oz_cuda {
     char name[16], tier[16];
     int index;
     int sm;               /* 90 */
+    bool vendor_only;     /* OZ_DEVICE_LINEAR_VENDOR: no product by a kernel of ours */
     bool untried;         /* OUNCE_UNTRIED: also what has not run on any card yet */
     cudaStream_t stream;  /* the default queue */
     struct oz_queue side; /* for small work beside it: its blocks go first */

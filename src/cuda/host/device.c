@@ -393,6 +393,7 @@ enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flag
     (void)snprintf(c->name, sizeof c->name, "cuda:%d", (int)index);
     (void)snprintf(c->tier, sizeof c->tier, "sm_%d", tried[0]);
     c->index = index;
+    c->vendor_only = (flags & OZ_DEVICE_LINEAR_VENDOR) != 0;
     c->untried = getenv("OUNCE_UNTRIED") != NULL;
     c->sm = tried[0]; /* what is planned for where there is no card */
     pthread_mutex_init(&c->lock, NULL);

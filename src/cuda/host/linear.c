@@ -67,12 +67,13 @@ static bool is_sliceable(const struct oz_act *out)
 }
 
 /* Is there a kernel for few rows that takes the weight as it is stored? From the layer alone. */
-static bool takes_codes(const struct oz_linear_args *a, const struct course *c)
+static bool takes_codes(const struct oz_device *dev, const struct oz_linear_args *a,
+                        const struct course *c)
 {
     struct oz_cuda_weight view;
-    return c->kind == OZ_CUDA_DECODE_BF16 && c->n == a->w->w.shape[0] && c->k == a->w->w.shape[1] &&
-           is_sliceable(a->out) && oz_cuda_weight_of(&a->w->w.weight, &view) &&
-           oz_few_takes(&view) &&
+    return !oz_cuda_of(dev)->vendor_only && c->kind == OZ_CUDA_DECODE_BF16 &&
+           c->n == a->w->w.shape[0] && c->k == a->w->w.shape[1] && is_sliceable(a->out) &&
+           oz_cuda_weight_of(&a->w->w.weight, &view) && oz_few_takes(&view) &&
            (a->up == NULL || (oz_cuda_weight_of(&a->up->w.weight, &view) && oz_few_takes(&view)));
 }
 
@@ -98,7 +99,7 @@ static struct course plan_course(const struct oz_device *dev, const struct oz_li
     c.may_fuse = ends_at_once(a) && c.n == n && c.kind != OZ_CUDA_INT8 &&
                  (!c.scales_wait || (c.kind == OZ_CUDA_FP8 && has_row_scales(w, &a->x->spec)));
     c.apart = a->out != NULL && oz_cuda_spans_sequence(&a->out->spec);
-    c.few_apart = takes_codes(a, &c);
+    c.few_apart = takes_codes(dev, a, &c);
     c.x = oz_cuda_reserve(&c.total, c.converts ? m : 0, c.k, size);
     c.w = oz_cuda_reserve(&c.total, c.decodes ? c.n : 0, c.k, size);
     c.up = oz_cuda_reserve(&c.total, c.decodes && a->up != NULL ? c.n : 0, c.k, size);
