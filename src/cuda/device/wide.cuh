@@ -6,7 +6,6 @@
 #define OZ_CUDA_DEVICE_WIDE_CUH
 
 #include "cuda/device/eight.cuh"
-#include <stdlib.h>
 
 #define OZ_WIDE_MOST_COLS 16384 /* of a row in registers */
 
@@ -156,8 +155,7 @@ static __device__ inline struct oz_scaling oz_scale_row(const struct oz_act &out
                                                         uint32_t *room_again)
 {
     struct oz_scaling s;
-    uint32_t most =
-        0; /* bits of the largest magnitude: those of infinity or more, if not all is finite */
+    uint32_t most = 0; /* bits of the largest magnitude; infinity's or more: not all is finite */
 #pragma unroll
     for (int p = 0; p < PARTS; p++) {
         if ((p * blockDim.x + threadIdx.x) * UNIT < out.cols) {
@@ -296,7 +294,7 @@ static __device__ inline void oz_quick_gelu(float *x)
 /*
  * Blocks stay, and go from row to row; rows that come next are on their way to shared memory meanwhile.
  * Each thread reads there what it asked for itself, so that nobody waits for others until sums or the
- * largest magnitude of a row are wanted. A row waits as pieces of 16 bytes, or of 8.
+ * largest magnitude of a row are wanted.
  */
 #define OZ_WIDE_STAGES 3 /* rows of a block that are there or on their way */
 

@@ -190,6 +190,8 @@ OZ_MUST_USE enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx,
                                             const struct oz_cuda_gemm *g,
                                             const struct oz_ragged *sequences);
 bool oz_cuda_few_rows(int64_t rows);
+/* Sequences from s up to the one given have few rows, all of them, or many: *few. s < count. */
+int32_t oz_cuda_class_end(const struct oz_ragged *r, int32_t s, bool *few);
 
 /* sdpa.c: attention without masks of one sequence, whose rows have been joined. */
 struct oz_cuda_joined {
@@ -203,9 +205,10 @@ OZ_MUST_USE enum oz_status oz_cuda_sdpa_run(const struct oz_op_ctx *ctx,
                                             const struct oz_cuda_joined *j, float scale);
 void oz_cuda_sdpa_close(struct oz_cuda *c);
 
-/* halves.c: a bias in bf16; NULL: there is no room for it, or *status says what failed. */
-const void *oz_cuda_half_of(const struct oz_op_ctx *ctx, const struct oz_param *b,
-                            enum oz_status *status);
+/* halves.c: a bias in bf16, kept from earlier calls or, where there is no room to keep it, made in `own`
+ * (bf16 [n]). */
+OZ_MUST_USE enum oz_status oz_cuda_half_of(const struct oz_op_ctx *ctx, const struct oz_param *b,
+                                           void *own, const void **half);
 /* Somebody writes to this memory. */
 void oz_cuda_halves_forget(struct oz_cuda *c, const void *memory, size_t bytes);
 

@@ -181,9 +181,23 @@ static enum oz_status align_scales(const struct oz_op_ctx *ctx, struct oz_cuda_g
     return oz_cuda_check(ctx->dev, "moving the scales of rows", error);
 }
 
+static bool few_rows(const struct oz_ragged *r, int32_t s)
+{
+    return oz_cuda_few_rows(r->offsets[s + 1] - r->offsets[s]);
+}
+
 bool oz_cuda_few_rows(int64_t rows)
 {
     return rows <= OZ_CUDA_FEW_ROWS;
+}
+
+int32_t oz_cuda_class_end(const struct oz_ragged *r, int32_t s, bool *few)
+{
+    *few = few_rows(r, s);
+    do {
+        s++;
+    } while (s < r->count && few_rows(r, s) == *few);
+    return s;
 }
 
 enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cuda_gemm *g,
@@ -195,14 +209,12 @@ enum oz_status oz_cuda_gemm_run(const struct oz_op_ctx *ctx, const struct oz_cud
     }
     const int32_t *offsets = sequences->offsets;
     for (int32_t s = 0; s < sequences->count;) {
-        int32_t first = s;
-        bool few = oz_cuda_few_rows(offsets[s + 1] - offsets[s]);
-        while (s < sequences->count && oz_cuda_few_rows(offsets[s + 1] - offsets[s]) == few) {
-            s++;
-        }
-        struct oz_cuda_gemm one = part(g, offsets[first], offsets[s], few);
+        bool few;
+        const int32_t end = oz_cuda_class_end(sequences, s, &few);
+        struct oz_cuda_gemm one = part(g, offsets[s], offsets[end], few);
         OZ_TRY(align_scales(ctx, &one));
         OZ_TRY(run(ctx, &one));
+        s = end;
     }
     return OZ_OK;
 }

@@ -1,8 +1,8 @@
 /*
  * Biases in bf16, as cuBLASLt wants them behind FP8: rounded once, and kept for as long as nobody writes to
  * where they came from. All that is written to parameters comes through the device's own transfers, and
- * memory that begins another life through its alloc: both tell here. Where there is no room left, the caller
- * rounds for itself.
+ * memory that begins another life through its alloc: both tell here. Where there is no room left, they are
+ * rounded each time.
  */
 #include <stdint.h>
 
@@ -21,16 +21,26 @@ static struct oz_cuda_half *place_of(struct oz_cuda_halves *h, const void *from,
     return NULL;
 }
 
-const void *oz_cuda_half_of(const struct oz_op_ctx *ctx, const struct oz_param *b,
-                            enum oz_status *status)
+static enum oz_status halve(const struct oz_op_ctx *ctx, const struct oz_param *b, void *to)
 {
-    struct oz_cuda *c = oz_cuda_of(ctx->dev);
-    struct oz_cuda_halves *h = &c->halves;
+    const struct oz_act row = {.data = b->weight.planes[OZ_PLANE_CODES].data,
+                               .rows = 1,
+                               .cols = b->weight.cols,
+                               .stride = b->weight.cols,
+                               .spec = {.dtype = OZ_DTYPE_F32}};
+    return oz_cuda_check(ctx->dev, "linear",
+                         oz_launch_convert(oz_cuda_stream_of(ctx->dev, ctx->queue), &row,
+                                           OZ_DTYPE_BF16, to, row.cols));
+}
+
+enum oz_status oz_cuda_half_of(const struct oz_op_ctx *ctx, const struct oz_param *b, void *own,
+                               const void **half)
+{
+    struct oz_cuda_halves *h = &oz_cuda_of(ctx->dev)->halves;
     const void *from = b->weight.planes[OZ_PLANE_CODES].data;
     const int64_t count = b->weight.cols;
     const size_t bytes = (size_t)oz_cuda_round(2 * count, 256);
-    const void *half = NULL;
-    *status = OZ_OK;
+    enum oz_status status = OZ_OK;
     pthread_mutex_lock(&h->lock);
     struct oz_cuda_half *e = place_of(h, from, count);
     if (e != NULL && e->from == NULL && h->room != NULL &&
@@ -38,22 +48,16 @@ const void *oz_cuda_half_of(const struct oz_op_ctx *ctx, const struct oz_param *
         *e = (struct oz_cuda_half){.from = from, .count = count, .to = h->room + h->used};
         h->used += bytes;
     }
-    if (e != NULL && e->from != NULL) {
-        half = e->to;
-        if (!e->valid) {
-            const struct oz_act row = {.data = b->weight.planes[OZ_PLANE_CODES].data,
-                                       .rows = 1,
-                                       .cols = count,
-                                       .stride = count,
-                                       .spec = {.dtype = OZ_DTYPE_F32}};
-            *status = oz_cuda_check(ctx->dev, "linear",
-                                    oz_launch_convert(oz_cuda_stream_of(ctx->dev, ctx->queue), &row,
-                                                      OZ_DTYPE_BF16, e->to, count));
-            e->valid = *status == OZ_OK;
-        }
+    const bool kept = e != NULL && e->from != NULL;
+    *half = kept ? e->to : own;
+    if (!kept || !e->valid) {
+        status = halve(ctx, b, kept ? e->to : own);
+    }
+    if (kept) {
+        e->valid = status == OZ_OK;
     }
     pthread_mutex_unlock(&h->lock);
-    return half;
+    return status;
 }
 
 void oz_cuda_halves_forget(struct oz_cuda *c, const void *memory, size_t bytes)

@@ -160,19 +160,18 @@ static enum oz_status operand(const struct oz_op_ctx *ctx, const struct oz_weigh
 
 /* The product without its end. */
 static enum oz_status sum_up(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
-                             const struct course *c, const struct oz_act *x,
-                             const struct oz_linear *w, void *room, void *sums,
-                             struct oz_cuda_gemm *g)
+                             const struct course *c, const struct oz_linear *w, void *room,
+                             void *sums, struct oz_cuda_gemm *g)
 {
     const void *weight;
     OZ_TRY(operand(ctx, &w->w.weight, c, room, &weight));
     *g = (struct oz_cuda_gemm){.m = a->x->rows,
                                .n = c->n,
                                .k = c->k,
-                               .x = x->data,
+                               .x = a->x->data,
                                .w = weight,
                                .y = sums,
-                               .x_stride = x->stride,
+                               .x_stride = a->x->stride,
                                .w_stride = c->k,
                                .y_stride = c->n,
                                .x_dtype = c->operand,
@@ -264,27 +263,6 @@ static bool can(const struct oz_device *dev, const struct oz_cuda_gemm *g)
     return oz_cuda_gemm_can(dev, g) && oz_cuda_gemm_can(dev, &few);
 }
 
-/* cuBLASLt wants the bias of a bf16 output in bf16. Checkpoints store it so: nothing is lost then. Kept from
- * earlier calls, or made in `room`. */
-static enum oz_status halve_bias(const struct oz_op_ctx *ctx, const struct oz_param *b, void *room,
-                                 const void **half)
-{
-    enum oz_status status;
-    *half = oz_cuda_half_of(ctx, b, &status);
-    if (*half != NULL || status != OZ_OK) {
-        return status;
-    }
-    const struct oz_act row = {.data = b->weight.planes[OZ_PLANE_CODES].data,
-                               .rows = 1,
-                               .cols = b->weight.cols,
-                               .stride = b->weight.cols,
-                               .spec = {.dtype = OZ_DTYPE_F32}};
-    *half = room;
-    return oz_cuda_check(ctx->dev, "linear",
-                         oz_launch_convert(oz_cuda_stream_of(ctx->dev, ctx->queue), &row,
-                                           OZ_DTYPE_BF16, room, row.cols));
-}
-
 /* FP8 rows that pass through bf16 before gelu: cuBLASLt's product with gelu behind FP8 is slow. */
 static enum oz_status finish_half(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
                                   const struct oz_cuda_gemm *g)
@@ -341,8 +319,8 @@ static enum oz_status fuse(const struct oz_op_ctx *ctx, const struct oz_linear_a
     if (!*done) {
         return OZ_OK;
     }
-    if (g.half_bias) {
-        OZ_TRY(halve_bias(ctx, &a->w->b, oz_cuda_at(ctx, c->bias), &g.bias));
+    if (g.half_bias) { /* checkpoints store it so: nothing is lost then */
+        OZ_TRY(oz_cuda_half_of(ctx, &a->w->b, oz_cuda_at(ctx, c->bias), &g.bias));
     }
     OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     if (waits) {
@@ -377,7 +355,7 @@ static enum oz_status run_rows(const struct oz_op_ctx *ctx, const struct oz_line
 {
     struct oz_cuda_gemm g;
     bool done = false;
-    OZ_TRY(sum_up(ctx, a, c, a->x, a->w, oz_cuda_at(ctx, c->w), oz_cuda_at(ctx, c->sums), &g));
+    OZ_TRY(sum_up(ctx, a, c, a->w, oz_cuda_at(ctx, c->w), oz_cuda_at(ctx, c->sums), &g));
     if (c->may_fuse) {
         OZ_TRY(fuse(ctx, a, c, &g, &done));
     }
@@ -386,8 +364,7 @@ static enum oz_status run_rows(const struct oz_op_ctx *ctx, const struct oz_line
     }
     OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     if (a->up != NULL) {
-        OZ_TRY(sum_up(ctx, a, c, a->x, a->up, oz_cuda_at(ctx, c->up), oz_cuda_at(ctx, c->up_sums),
-                      &g));
+        OZ_TRY(sum_up(ctx, a, c, a->up, oz_cuda_at(ctx, c->up), oz_cuda_at(ctx, c->up_sums), &g));
         OZ_TRY(oz_cuda_gemm_run(ctx, &g, a->sequences));
     }
     return finish(ctx, a, c);
@@ -425,11 +402,8 @@ static enum oz_status run_classes(const struct oz_op_ctx *ctx, const struct oz_l
     const int32_t count = r != NULL ? r->count : 1;
     for (int32_t s = 0; s < count;) {
         int64_t first = r != NULL ? r->offsets[s] : 0;
-        bool few = r == NULL || oz_cuda_few_rows(r->offsets[s + 1] - r->offsets[s]);
-        int32_t end = s + 1;
-        while (end < count && oz_cuda_few_rows(r->offsets[end + 1] - r->offsets[end]) == few) {
-            end++;
-        }
+        bool few = true;
+        const int32_t end = r != NULL ? oz_cuda_class_end(r, s, &few) : 1;
         const int64_t rows = (r != NULL ? r->offsets[end] : a->x->rows) - first;
         const int32_t offsets[2] = {0, (int32_t)rows};
         const struct oz_ragged whole = {.count = 1, .offsets = offsets};
@@ -461,13 +435,13 @@ static enum oz_status run(const struct oz_op_ctx *ctx, const struct oz_linear_ar
     OZ_TRY(check(a, &c));
     OZ_TRY(convert(ctx, a, &c, &x));
     struct oz_linear_args with = *a;
-    struct oz_act operand = *a->x; /* its scales are read behind the product */
-    operand.data = x.data;
-    operand.stride = x.stride;
+    with.x = &x;
+    if (!c.few_apart) { /* scales of x are read behind the product */
+        return run_rows(ctx, &with, &c);
+    }
     x.spec = (struct oz_act_spec){.dtype = c.operand};
     x.cols = c.k;
-    with.x = c.few_apart ? &x : &operand;
-    return c.few_apart ? run_classes(ctx, &with, &c) : run_rows(ctx, &with, &c);
+    return run_classes(ctx, &with, &c);
 }
 
 enum oz_status oz_cuda_linear(const struct oz_op_ctx *ctx, const struct oz_linear_args *a)
