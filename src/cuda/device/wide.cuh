@@ -148,20 +148,21 @@ static __device__ __noinline__ float oz_finite_amax(const float *x, int count)
     return oz_group_amax(x, count, &bad);
 }
 
-/* Of a row in registers, UNIT elements in each of PARTS pieces; writes its scale too. */
-template <int PARTS, int UNIT>
+/* Of a row in registers, UNIT elements in each of PARTS pieces; writes its scale too. WHOLE: no thread is idle. */
+template <int PARTS, int UNIT, bool WHOLE>
 static __device__ inline struct oz_scaling oz_scale_row(const struct oz_act &out, int64_t row,
-                                                        const float x[PARTS][UNIT], uint32_t *room,
+                                                        const float *x, bool e4m3, uint32_t *room,
                                                         uint32_t *room_again)
 {
     struct oz_scaling s;
     uint32_t most = 0; /* bits of the largest magnitude; infinity's or more: not all is finite */
+    s.e4m3 = e4m3;
 #pragma unroll
     for (int p = 0; p < PARTS; p++) {
-        if ((p * blockDim.x + threadIdx.x) * UNIT < out.cols) {
+        if (WHOLE || (p * blockDim.x + threadIdx.x) * UNIT < out.cols) {
 #pragma unroll
             for (int i = 0; i < UNIT; i++) {
-                most = max(oz_f32_bits(x[p][i]) & 0x7FFFFFFFU, most);
+                most = max(oz_f32_bits(x[p * UNIT + i]) & 0x7FFFFFFFU, most);
             }
         }
     }
@@ -172,17 +173,16 @@ static __device__ inline struct oz_scaling oz_scale_row(const struct oz_act &out
         float copy[PARTS * UNIT]; /* zeros where there is nothing */
 #pragma unroll
         for (int i = 0; i < PARTS * UNIT; i++) {
-            bool there = (i / UNIT * blockDim.x + threadIdx.x) * UNIT < out.cols;
-            copy[i] = there ? x[i / UNIT][i % UNIT] : 0;
+            bool there = WHOLE || (i / UNIT * blockDim.x + threadIdx.x) * UNIT < out.cols;
+            copy[i] = there ? x[i] : 0;
         }
         s.amax = oz_f32_from_bits(
             oz_block_max(oz_f32_bits(oz_finite_amax(copy, PARTS * UNIT)), room_again));
     }
-    s.e4m3 = out.spec.dtype == OZ_DTYPE_F8_E4M3;
-    s.scale = s.e4m3 ? oz_fp8_channel_scale(s.amax) : s.amax / 127.0F;
-    s.inverse = s.e4m3 ? 1.0F / s.scale : s.amax == 0 ? 0.0F : 127.0F / s.amax;
+    s.scale = e4m3 ? oz_fp8_channel_scale(s.amax) : s.amax / 127.0F;
+    s.inverse = e4m3 ? 1.0F / s.scale : s.amax == 0 ? 0.0F : 127.0F / s.amax;
     if (threadIdx.x == 0) {
-        ((float *)out.scales[0])[row] = s.e4m3 || s.usual ? s.scale : NAN;
+        ((float *)out.scales[0])[row] = e4m3 || s.usual ? s.scale : NAN;
     }
     s.usual = s.usual && s.inverse <= 3.4028235e38F;
     return s;
@@ -206,7 +206,9 @@ static __device__ inline void oz_put_parts(const struct oz_act &out, int64_t row
         }
         return;
     }
-    struct oz_scaling s = oz_scale_row<PARTS, UNIT>(out, row, x, room, room_again);
+    const bool to_e4m3 = out.spec.dtype == OZ_DTYPE_F8_E4M3;
+    struct oz_scaling s =
+        oz_scale_row<PARTS, UNIT, false>(out, row, x[0], to_e4m3, room, room_again);
     uint8_t *to = (uint8_t *)out.data + row * out.stride;
     if (!s.usual) {
         float copy[UNIT];

@@ -19,40 +19,6 @@ static bool format_of(const struct oz_act *a, enum format *out)
 
 /* ---- rows in registers to their format ---- */
 
-/* Of a whole row: finite or not, and how it becomes codes. most: bits of the largest magnitude. */
-template <int COUNT, enum format OUT>
-static __device__ inline struct oz_scaling scaling_of(const struct oz_act &out, int64_t row,
-                                                      const float *x, uint32_t *room,
-                                                      uint32_t *room_again)
-{
-    uint32_t most = 0;
-    struct oz_scaling s;
-    s.e4m3 = OUT == E4M3;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        most = max(oz_f32_bits(x[i]) & 0x7FFFFFFFU, most);
-    }
-    most = oz_block_max(most, room);
-    s.usual = most < 0x7F800000U;
-    s.amax = oz_f32_from_bits(most);
-    if (!s.usual) {
-        float copy[COUNT];
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            copy[i] = x[i];
-        }
-        s.amax =
-            oz_f32_from_bits(oz_block_max(oz_f32_bits(oz_finite_amax(copy, COUNT)), room_again));
-    }
-    s.scale = OUT == E4M3 ? oz_fp8_channel_scale(s.amax) : s.amax / 127.0F;
-    s.inverse = OUT == E4M3 ? 1.0F / s.scale : s.amax == 0 ? 0.0F : 127.0F / s.amax;
-    if (threadIdx.x == 0) {
-        ((float *)out.scales[0])[row] = OUT == E4M3 || s.usual ? s.scale : NAN;
-    }
-    s.usual = s.usual && s.inverse <= 3.4028235e38F;
-    return s;
-}
-
 /* UNIT neighbours. */
 template <int UNIT, enum format OUT, bool NEAR>
 static __device__ inline void put_unit(const struct oz_scaling &s, const float *x, uint8_t *to)
@@ -98,7 +64,7 @@ static __device__ inline void put_row(const struct oz_act &out, int64_t row, con
     uint8_t *to = (uint8_t *)out.data + (row * out.stride + threadIdx.x * UNIT) * size;
     struct oz_scaling s;
     if (OUT != HALF) {
-        s = scaling_of<PARTS * UNIT, OUT>(out, row, x, room, room_again);
+        s = oz_scale_row<PARTS, UNIT, true>(out, row, x, OUT == E4M3, room, room_again);
     }
 #pragma unroll
     for (int p = 0; p < PARTS; p++) {

@@ -195,10 +195,10 @@ bool oz_wide_takes_norm(const struct oz_cuda_norm_mod *a)
 
 int oz_wide_norm(oz_cuda_stream stream, const struct oz_cuda_norm_mod *a)
 {
-    struct oz_shape s = oz_shape_of(a->x.cols / 4, THREADS);
     if (oz_usual_takes_norm(a)) {
         return oz_usual_norm(stream, a);
     }
+    const struct oz_shape s = oz_shape_of(a->x.cols / 4, THREADS);
     switch (s.parts) {
     case 1: LAUNCH_NORM(1); break;
     case 2: LAUNCH_NORM(2); break;
@@ -406,12 +406,12 @@ bool oz_wide_takes_end(const struct oz_cuda_linear_end *a)
 
 int oz_wide_end(oz_cuda_stream stream, const struct oz_cuda_linear_end *a)
 {
-    struct oz_shape s = oz_shape_of(a->cols / 8, END_THREADS);
-    const int unit_bytes = a->half_sums ? 16 : 32;
-    s.parts = s.parts > 4 ? 6 : s.parts;
     if (oz_usual_takes_end(a)) {
         return oz_usual_end(stream, a);
     }
+    struct oz_shape s = oz_shape_of(a->cols / 8, END_THREADS);
+    const int unit_bytes = a->half_sums ? 16 : 32;
+    s.parts = s.parts > 4 ? 6 : s.parts;
     switch (s.parts) {
     case 1: OZ_LAUNCH_PIPELINE(end_row<1>, a->rows, s, 1024, unit_bytes, *a);
     case 2: OZ_LAUNCH_PIPELINE(end_row<2>, a->rows, s, 1024, unit_bytes, *a);
