@@ -85,8 +85,9 @@ static cudnnBackendDescriptor_t addition(struct oz_dnn_parts *p, cudnnBackendDes
 
 /* y = conv(x, w) (+ r) + b */
 static cudnnBackendDescriptor_t graph_of(struct oz_dnn_parts *p, cudnnHandle_t handle,
-                                         const struct oz_cuda_conv *s)
+                                         const void *shape)
 {
+    const struct oz_cuda_conv *s = shape;
     const cudnnDataType_t type = s->half_out ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
     const int64_t height = (s->height + s->pad_top + s->pad_bottom - s->kh) / s->stride + 1;
     const int64_t width = (s->width + s->pad_left + s->pad_right - s->kw) / s->stride + 1;
@@ -111,16 +112,10 @@ static cudnnBackendDescriptor_t graph_of(struct oz_dnn_parts *p, cudnnHandle_t h
 
 static void build(struct oz_cuda *c, struct oz_cuda_conv *s)
 {
-    struct oz_dnn_parts p = {.status =
-                                 c->dnn == NULL ? cudnnCreate(&c->dnn) : CUDNN_STATUS_SUCCESS};
-    const char *stage = "the operation";
+    cudnnStatus_t status;
+    const char *stage;
     const double start = oz_clock_seconds();
-    cudnnBackendDescriptor_t graph = graph_of(&p, c->dnn, s);
-    cudnnStatus_t status = p.status;
-    if (p.status == CUDNN_STATUS_SUCCESS) {
-        s->plan = oz_dnn_plan(c->dnn, graph, &status, &stage);
-    }
-    oz_dnn_drop(&p);
+    s->plan = oz_dnn_plan(c, graph_of, s, &status, &stage);
     if (s->plan == NULL) {
         oz_log(OZ_LOG_DEBUG, "dispatch",
                "cuDNN %zu makes no convolution of %d x %d, %d to %d channels: %s: %s. Patches are "

@@ -129,14 +129,20 @@ static cudnnBackendDescriptor_t plan_of(cudnnHandle_t handle, cudnnBackendDescri
     return plan;
 }
 
-cudnnBackendDescriptor_t oz_dnn_plan(cudnnHandle_t handle, cudnnBackendDescriptor_t graph,
-                                     cudnnStatus_t *status, const char **stage)
+cudnnBackendDescriptor_t oz_dnn_plan(struct oz_cuda *c, oz_dnn_graph_fn *graph_of,
+                                     const void *shape, cudnnStatus_t *status, const char **stage)
 {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
+    struct oz_dnn_parts p = {.status =
+                                 c->dnn == NULL ? cudnnCreate(&c->dnn) : CUDNN_STATUS_SUCCESS};
     cudnnBackendDescriptor_t plan = NULL;
-    for (size_t i = 0; i < 2 && plan == NULL; i++) {
-        plan = plan_of(handle, graph, modes[i], status, stage);
+    *stage = "the operation";
+    cudnnBackendDescriptor_t graph = graph_of(&p, c->dnn, shape);
+    *status = p.status;
+    for (size_t i = 0; i < 2 && p.status == CUDNN_STATUS_SUCCESS && plan == NULL; i++) {
+        plan = plan_of(c->dnn, graph, modes[i], status, stage);
     }
+    oz_dnn_drop(&p);
     return plan;
 }
 

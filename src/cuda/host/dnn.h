@@ -29,10 +29,13 @@ cudnnBackendDescriptor_t oz_dnn_graph(struct oz_dnn_parts *p, cudnnHandle_t hand
                                       const cudnnBackendDescriptor_t *ops, int count);
 void oz_dnn_drop(struct oz_dnn_parts *p);
 
-/* The first engine's plan that keeps to the workspace; NULL: none, and *stage and *status say how far it
- * came. */
-cudnnBackendDescriptor_t oz_dnn_plan(cudnnHandle_t handle, cudnnBackendDescriptor_t graph,
-                                     cudnnStatus_t *status, const char **stage);
+/* The operation graph of a shape. */
+typedef cudnnBackendDescriptor_t oz_dnn_graph_fn(struct oz_dnn_parts *p, cudnnHandle_t handle,
+                                                 const void *shape);
+/* The first engine's plan for it that keeps to the workspace; NULL: none, and *stage and *status say how far
+ * it came. */
+cudnnBackendDescriptor_t oz_dnn_plan(struct oz_cuda *c, oz_dnn_graph_fn *graph_of,
+                                     const void *shape, cudnnStatus_t *status, const char **stage);
 cudnnStatus_t oz_dnn_run(const struct oz_op_ctx *ctx, cudnnBackendDescriptor_t plan, int count,
                          const int64_t *uids, void *const *pointers);
 

@@ -19,8 +19,9 @@ static cudnnBackendDescriptor_t rows_tensor(struct oz_dnn_parts *p, int64_t uid,
 }
 
 static cudnnBackendDescriptor_t graph_of(struct oz_dnn_parts *p, cudnnHandle_t handle,
-                                         const struct oz_cuda_sdpa *s)
+                                         const void *shape)
 {
+    const struct oz_cuda_sdpa *s = shape;
     static const int64_t one[4] = {1, 1, 1, 1};
     const struct {
         cudnnBackendAttributeName_t name;
@@ -44,15 +45,9 @@ static cudnnBackendDescriptor_t graph_of(struct oz_dnn_parts *p, cudnnHandle_t h
 
 static void build(struct oz_cuda *c, struct oz_cuda_sdpa *s)
 {
-    struct oz_dnn_parts p = {.status =
-                                 c->dnn == NULL ? cudnnCreate(&c->dnn) : CUDNN_STATUS_SUCCESS};
-    const char *stage = "the operation";
-    cudnnBackendDescriptor_t graph = graph_of(&p, c->dnn, s);
-    cudnnStatus_t status = p.status;
-    if (p.status == CUDNN_STATUS_SUCCESS) {
-        s->plan = oz_dnn_plan(c->dnn, graph, &status, &stage);
-    }
-    oz_dnn_drop(&p);
+    cudnnStatus_t status;
+    const char *stage;
+    s->plan = oz_dnn_plan(c, graph_of, s, &status, &stage);
     if (s->plan == NULL) {
         char text[512] = "";
         cudnnGetLastErrorString(text, sizeof text);
