@@ -13,7 +13,7 @@ static struct oz_error err;
 static struct oz_pool *pool;
 static struct oz_device *dev;
 
-static const char *bundled(void)
+static inline const char *bundled(void)
 {
     return OZ_TEST_DIR "/../models/emoji";
 }

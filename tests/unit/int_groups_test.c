@@ -7,16 +7,14 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "base/pool.h"
 #include "ckpt/writer.h"
-#include "cpu/kernel.h"
 #include "dev/backends.h"
 #include "load/load.h"
 #include "num/codec_list.h"
 #include "num/float.h"
 #include "num/unpack.h"
 #include "ops/param.h"
-#include "scratch.h"
+#include "scalar_device.h"
 
 enum { N = 32, K = 128, GROUPS = 4 };
 
@@ -57,9 +55,6 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-static struct oz_error err;
-static struct oz_pool *pool;
-static struct oz_device *dev;
 static struct oz_ckpt *golden, *bits_golden;
 static struct oz_arena host;
 static struct oz_arena stored_memory;
@@ -68,33 +63,25 @@ static struct oz_param param;
 static struct oz_ckpt *ckpt;
 static struct oz_stored stored;
 
-static void ok(enum oz_status status)
+static int start_golden(void **state)
 {
-    if (status != OZ_OK) {
-        fail_msg("%s", err.message);
+    if (start(state) != 0) {
+        return -1;
     }
-}
-
-static int start(void **state)
-{
-    ok(oz_pool_create(&pool, 2, &err));
-    ok(oz_cpu_open(&dev, 0, pool, "scalar", NULL, &err));
     ok(oz_arena_init_host(&host, "table", 1 << 16, &err));
     ok(oz_arena_init_host(&stored_memory, "stored", 1 << 16, &err));
     ok(oz_ckpt_open(&golden, OZ_TEST_DIR "/golden/int_groups/int_groups.safetensors", NULL, &err));
     ok(oz_ckpt_open(&bits_golden, OZ_TEST_DIR "/golden/int_groups/bits.safetensors", NULL, &err));
-    return scratch_open(state);
+    return 0;
 }
 
-static int stop(void **state)
+static int stop_golden(void **state)
 {
     oz_ckpt_close(&golden);
     oz_ckpt_close(&bits_golden);
     oz_arena_deinit(&stored_memory);
     oz_arena_deinit(&host);
-    oz_device_close(&dev);
-    oz_pool_destroy(&pool);
-    return scratch_close(state);
+    return stop(state);
 }
 
 static const struct oz_tensor_view *find_golden(const char *name)
@@ -470,5 +457,5 @@ int main(void)
         cmocka_unit_test(configs), cmocka_unit_test(damaged),        cmocka_unit_test(late),
         cmocka_unit_test(words),   cmocka_unit_test(odd_words),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start_golden, stop_golden);
 }
