@@ -8,6 +8,7 @@
 #include "load/cells.h"
 #include "load/expand.h"
 #include "num/float.h"
+#include "num/float8.h"
 #include "num/rotate.h"
 
 #define BAND_ELEMENTS (INT64_C(1) << 20) /* of rows that are expanded together */
@@ -134,6 +135,9 @@ static void apply(const struct oz_load_item *item, const struct parts *p, int64_
     int64_t cols = item->shape.cols;
     for (int64_t c = 0; c < cols && p->channels != NULL; c++) {
         w[c] *= p->channels[row];
+    }
+    for (int64_t c = 0; c < cols && s->e4m3_scale != 0; c++) {
+        w[c] = oz_e4m3_to_f32(oz_f32_to_e4m3(w[c] / s->e4m3_scale)) * s->e4m3_scale;
     }
     if (s->rotate_cols > 0) {
         oz_rotate_row(w, cols, s->rotate_cols);

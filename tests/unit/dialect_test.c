@@ -298,6 +298,32 @@ static void packed_without_vector(void **state)
     dialect_file_free(&f);
 }
 
+/* Integers alone, and integers under a level of FP8, are two algorithms: a file of one is none of the other. */
+static void fp8_level_is_named(void **state)
+{
+    static const struct {
+        const char *fixture, *named, *other, *message;
+    } cases[] = {
+        {"modelopt_w4a8_awq", "\"W4A8_AWQ\"", "\"W4A16_AWQ\"", "attn.to_q.weight_scale_2"},
+        {"modelopt_int4_awq", "\"W4A16_AWQ\"", "\"W4A8_AWQ\"",
+         "the tensor attn.to_q.weight_scale_2 is missing"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dialect_model m;
+        char weights[512];
+        char expected[512];
+        (void)snprintf(weights, sizeof weights, GOLDEN "/%s", cases[i].fixture);
+        (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors",
+                       cases[i].fixture);
+        scratch_copy("level", weights);
+        scratch_edit("level/config.json", cases[i].named, cases[i].other);
+        assert_int_equal(dialect_open(&m, scratch_path("level"), expected, &err), OZ_ERR_FORMAT);
+        assert_non_null(strstr(err.message, cases[i].message));
+        dialect_close(&m);
+    }
+}
+
 /* The rotation is its own inverse, and that of its definition. */
 static void rotation(void **state)
 {
@@ -323,9 +349,9 @@ static void rotation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(makers_values),   cmocka_unit_test(other_orders),
-        cmocka_unit_test(packed_integers), cmocka_unit_test(packed_without_vector),
-        cmocka_unit_test(rotation),
+        cmocka_unit_test(makers_values),      cmocka_unit_test(other_orders),
+        cmocka_unit_test(packed_integers),    cmocka_unit_test(packed_without_vector),
+        cmocka_unit_test(fp8_level_is_named), cmocka_unit_test(rotation),
     };
     return cmocka_run_group_tests_name("dialect", tests, scratch_open, scratch_close);
 }

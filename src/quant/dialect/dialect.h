@@ -167,9 +167,12 @@ struct oz_stored_weight {
     int64_t spent[OZ_STORED_SPENT]; /* tensors of it that hold no plane: what they say is known */
     int32_t spent_count;
     /* What no operator applies is applied while loading, and the layer stays as the scheme's plain codec:
-     * `codec` is that of the planes then; the rotation, SMOOTH, LOW_RANK_A and _B are applied, in this
-     * order. NULL: the planes are the scheme's, and stay as they are. */
+     * `codec` is that of the planes then; e4m3_scale, the rotation, SMOOTH, LOW_RANK_A and _B are applied,
+     * in this order. NULL: the planes are the scheme's, and stay as they are. */
     const struct oz_codec *codec;
+    /* Where not 0: a value that is decoded is a number of e4m3 times this (ModelOpt's W4A8: the integers'
+     * values are rounded to FP8, which the product is computed in). */
+    float e4m3_scale;
     bool smooth_multiplies; /* activations are multiplied by SMOOTH, not divided */
     bool smooth_last;       /* the branch sees smoothed activations: SMOOTH is applied behind it */
     int32_t group_cols;     /* of the weight or of `codec`, where the codec's own is not meant; 0 */
