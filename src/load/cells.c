@@ -108,6 +108,30 @@ static enum oz_status code_values(const struct oz_tensor_view *t, const struct o
     return OZ_OK;
 }
 
+/* Numbers of f32 out of I64 whose low halves they are. */
+static enum oz_status read_words(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
+                                 struct oz_load_cells cells, uint8_t *dst, struct oz_error *err)
+{
+    uint8_t words[4096];
+    for (int64_t at = 0; at < cells.bytes;) {
+        int64_t left = 2 * (cells.bytes - at);
+        int64_t n = left < (int64_t)sizeof words ? left : (int64_t)sizeof words;
+        OZ_TRY(oz_ckpt_read(ckpt, t, 2 * (cells.first + at), n, words, err));
+        for (int64_t i = 0; i < n; i += 8, at += 4) {
+            uint32_t high;
+            memcpy(&high, words + i + 4, sizeof high);
+            if (high != 0) {
+                return OZ_FAIL(err, OZ_ERR_FORMAT,
+                               "Tensor %s: element %" PRId64
+                               " is no number of 32 bits, widened; the file is damaged.",
+                               t->name, (cells.first + at) / 4);
+            }
+            memcpy(dst + at, words + i, 4);
+        }
+    }
+    return OZ_OK;
+}
+
 static void move_floats(enum oz_plane_move move, float factor, uint8_t *dst, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += 4) {
@@ -237,16 +261,19 @@ static enum oz_status move_cells(const struct oz_ckpt *ckpt, const struct oz_sto
         int64_t half = cells.bytes / 2;
         OZ_TRY(oz_ckpt_read(ckpt, t, cells.first / 2, half, dst + half, err));
         widen(t->dtype, dst, cells.bytes / 4);
+    } else if (move == OZ_MOVE_WORDS) {
+        OZ_TRY(read_words(ckpt, t, cells, dst, err));
     } else {
         OZ_TRY(oz_ckpt_read(ckpt, t, cells.first, cells.bytes, dst, err));
     }
     for (int64_t i = 0; move == OZ_MOVE_NIBBLES && i < cells.bytes; i++) {
         dst[i] = (uint8_t)(dst[i] << 4 | dst[i] >> 4);
     }
+    const uint8_t signs = cell_bits_of(w, plane) == 8 ? 0x80 : 0x88;
     for (int64_t i = 0; move == OZ_MOVE_SIGNED && i < cells.bytes; i++) {
-        dst[i] ^= 0x88;
+        dst[i] ^= signs;
     }
-    if (move == OZ_MOVE_RECIPROCAL || move == OZ_MOVE_TIMES) {
+    if (move == OZ_MOVE_RECIPROCAL || move == OZ_MOVE_TIMES || move == OZ_MOVE_WORDS) {
         move_floats(move, stored->number, dst, cells.bytes);
     }
     return OZ_OK;

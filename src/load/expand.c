@@ -53,6 +53,10 @@ static int64_t shared_floats(const struct oz_load_item *item)
     if (s->planes[OZ_PLANE_SCALES3].tensor != NULL) {
         floats += item->shape.rows;
     }
+    if (s->rotate_rows > 0) {
+        int64_t cols = item->shape.cols / s->rotate_rows;
+        floats += (int64_t)s->rotate_rows * s->rotate_rows + cols * cols + item->shape.cols;
+    }
     return floats + s->rank * (item->shape.cols + item->shape.rows);
 }
 
@@ -71,6 +75,7 @@ int64_t oz_load_expand_staging(const struct oz_load_item *item, int64_t rows)
 
 struct parts {
     float *row, *smooth, *channels, *down, *up;
+    float *left, *right, *between; /* of the factors: a row that one of them is in */
 };
 
 /* The parts' places in the memory: they follow from the shape. */
@@ -86,6 +91,13 @@ static struct parts parts_at(const struct oz_load_item *item, uint8_t *memory)
     if (s->planes[OZ_PLANE_SCALES3].tensor != NULL) {
         p.channels = at;
         at += item->shape.rows;
+    }
+    if (s->rotate_rows > 0) {
+        int64_t cols = item->shape.cols / s->rotate_rows;
+        p.left = at;
+        p.right = p.left + (int64_t)s->rotate_rows * s->rotate_rows;
+        p.between = p.right + cols * cols;
+        at = p.between + item->shape.cols;
     }
     if (s->rank > 0) {
         p.down = at;
@@ -114,6 +126,12 @@ static enum oz_status read_parts(const struct oz_load_args *a, const struct oz_l
     if (p->channels != NULL) {
         OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_SCALES3, rows, 1, p->channels, err));
     }
+    if (s->rotate_rows > 0) {
+        int64_t n = s->rotate_rows;
+        OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_ROTATE_L, n, n, p->left, err));
+        n = cols / n;
+        OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_ROTATE_R, n, n, p->right, err));
+    }
     if (s->rank > 0) {
         OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_LOW_RANK_A, s->rank, cols, p->down, err));
         OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_LOW_RANK_B, rows, s->rank, p->up, err));
@@ -125,6 +143,29 @@ static void smooth(const struct oz_stored_weight *s, const struct parts *p, int6
 {
     for (int64_t c = 0; c < cols && p->smooth != NULL; c++) {
         w[c] = s->smooth_multiplies ? w[c] * p->smooth[c] : w[c] / p->smooth[c];
+    }
+}
+
+/* w is for the activations L^T X R, both as matrices of L's rows: of X it is L w R^T. */
+static void apply_factors(const struct parts *p, int64_t rows, int64_t cols, float *w)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t c = 0; c < cols; c++) {
+            double sum = 0;
+            for (int64_t j = 0; j < cols; j++) {
+                sum += (double)w[i * cols + j] * (double)p->right[c * cols + j];
+            }
+            p->between[i * cols + c] = (float)sum;
+        }
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < cols; c++) {
+            double sum = 0;
+            for (int64_t i = 0; i < rows; i++) {
+                sum += (double)p->left[r * rows + i] * (double)p->between[i * cols + c];
+            }
+            w[r * cols + c] = (float)sum;
+        }
     }
 }
 
@@ -141,6 +182,9 @@ static void apply(const struct oz_load_item *item, const struct parts *p, int64_
     }
     if (s->rotate_cols > 0) {
         oz_rotate_row(w, cols, s->rotate_cols);
+    }
+    if (s->rotate_rows > 0) {
+        apply_factors(p, s->rotate_rows, cols / s->rotate_rows, w);
     }
     if (!s->smooth_last) {
         smooth(s, p, cols, w);

@@ -60,6 +60,7 @@ static const char *const fixtures[] = {
     "torchao_nvfp4",
     "nunchaku_fused_fp4", /* the other fused one takes ten times as long as the rest */
     "torchao_int4",
+    "modelslim_more",
     "modelopt_w4a8_awq", /* new ones stand last: the corpus counts them */
 };
 enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
