@@ -106,6 +106,19 @@ static struct parts parts_at(const struct oz_load_item *item, uint8_t *memory)
     return p;
 }
 
+/* Of those that are not there the identity. */
+static enum oz_status read_factor(const struct oz_ckpt *ckpt, const struct oz_stored_weight *s,
+                                  enum oz_plane plane, int64_t n, float *dst, struct oz_error *err)
+{
+    if (s->planes[plane].tensor != NULL) {
+        return oz_load_read_matrix(ckpt, s, plane, n, n, dst, err);
+    }
+    for (int64_t i = 0; i < n * n; i++) {
+        dst[i] = i % (n + 1) == 0 ? 1.0F : 0.0F;
+    }
+    return OZ_OK;
+}
+
 static enum oz_status read_parts(const struct oz_load_args *a, const struct oz_load_item *item,
                                  const struct parts *p, struct oz_error *err)
 {
@@ -128,9 +141,8 @@ static enum oz_status read_parts(const struct oz_load_args *a, const struct oz_l
     }
     if (s->rotate_rows > 0) {
         int64_t n = s->rotate_rows;
-        OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_ROTATE_L, n, n, p->left, err));
-        n = cols / n;
-        OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_ROTATE_R, n, n, p->right, err));
+        OZ_TRY(read_factor(ckpt, s, OZ_PLANE_ROTATE_L, n, p->left, err));
+        OZ_TRY(read_factor(ckpt, s, OZ_PLANE_ROTATE_R, cols / n, p->right, err));
     }
     if (s->rank > 0) {
         OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_LOW_RANK_A, s->rank, cols, p->down, err));

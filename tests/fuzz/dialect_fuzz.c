@@ -61,6 +61,7 @@ static const char *const fixtures[] = {
     "nunchaku_fused_fp4", /* the other fused one takes ten times as long as the rest */
     "torchao_int4",
     "modelslim_more",
+    "modelslim_tool",
     "modelopt_w4a8_awq", /* new ones stand last: the corpus counts them */
 };
 enum { FIXTURES = sizeof fixtures / sizeof *fixtures };

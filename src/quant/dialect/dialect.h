@@ -179,7 +179,7 @@ struct oz_stored_weight {
     int32_t group_cols;     /* of the weight or of `codec`, where the codec's own is not meant; 0 */
     int32_t rank;           /* of the low-rank planes */
     /* Of ROTATE_L, L, and ROTATE_R, R: activations are multiplied by them as a matrix X of so many rows,
-     * L^T X R (FlatQuant); 0: none. */
+     * L^T X R (FlatQuant), or one of them, where the other plane has no tensor; 0: none. */
     int32_t rotate_rows;
     int32_t rotate_cols; /* groups of so many columns are stored rotated (num/rotate.h); 0: none */
 };

@@ -403,21 +403,30 @@ enum oz_status oz_form_low_rank(const struct oz_dialect_reader *r, int32_t row, 
     return take_floats(r, row, OZ_PLANE_LOW_RANK_B, up, layer->shape[0], rank, up_at);
 }
 
+#define MOST_FACTOR 4096 /* rows of a factor: they are about the root of the columns */
+
 enum oz_status oz_form_factors(const struct oz_dialect_reader *r, int32_t row, const char *left,
                                const char *right)
 {
     const struct oz_layer *layer = &r->table->rows[row];
-    const struct oz_tensor_view *t = oz_form_find(r, row, left);
-    int64_t rows = t != NULL && t->rank == 2 ? t->shape[0] : 0;
-    if (rows < 1 || layer->shape[1] % rows != 0) {
+    const struct oz_tensor_view *l = oz_form_find(r, row, left);
+    const struct oz_tensor_view *t = l != NULL ? l : oz_form_find(r, row, right);
+    int64_t size = t != NULL && t->rank == 2 ? t->shape[0] : 0;
+    bool small = size > 0 && size <= MOST_FACTOR && layer->shape[1] / size <= MOST_FACTOR;
+    if (!small || layer->shape[1] % size != 0) {
         return OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                       "%s: the tensor %s.%s is missing, or is no square matrix whose rows divide "
-                       "%" PRId64 ".",
-                       r->path, layer->module, left, layer->shape[1]);
+                       "%s: %s has no %s and no %s, or they are no square matrices of at most %d "
+                       "rows that divide %" PRId64 ".",
+                       r->path, layer->module, left, right, MOST_FACTOR, layer->shape[1]);
     }
+    int64_t rows = l != NULL ? size : layer->shape[1] / size;
     int64_t cols = layer->shape[1] / rows;
     oz_form_expand(r, row);
     r->out->weights[row].rotate_rows = (int32_t)rows;
-    OZ_TRY(take_floats(r, row, OZ_PLANE_ROTATE_L, left, rows, rows, NULL));
-    return take_floats(r, row, OZ_PLANE_ROTATE_R, right, cols, cols, NULL);
+    if (l != NULL) {
+        OZ_TRY(take_floats(r, row, OZ_PLANE_ROTATE_L, left, rows, rows, NULL));
+    }
+    return oz_form_find(r, row, right) != NULL
+               ? take_floats(r, row, OZ_PLANE_ROTATE_R, right, cols, cols, NULL)
+               : OZ_OK;
 }

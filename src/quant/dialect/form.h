@@ -104,7 +104,7 @@ OZ_MUST_USE enum oz_status oz_form_low_rank(const struct oz_dialect_reader *r, i
                                             oz_dialect_at_fn down_at, oz_dialect_at_fn up_at);
 
 /* Factors L [rows, rows] and R [cols / rows, cols / rows] that activations are multiplied by
- * (oz_stored_weight.rotate_rows). The layer is expanded. */
+ * (oz_stored_weight.rotate_rows), or one of them. The layer is expanded. */
 OZ_MUST_USE enum oz_status oz_form_factors(const struct oz_dialect_reader *r, int32_t row,
                                            const char *left, const char *right);
 

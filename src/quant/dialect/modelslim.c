@@ -10,14 +10,19 @@
 #include "base/error.h"
 #include "quant/dialect/form.h"
 
+/* A layer that is smoothed is wrapped: "x.div.mul_scale", "x.linear.weight". */
+#define DIVIDED ".div.mul_scale"
+#define INSIDE ".linear."
+
+enum { ALONE = 0, DUAL = 1, LOW_RANK = 2, FLAT = 4 };
 enum shape { ROWS8, STATIC8, ROWS_FP8, INT4, GROUPS };
 
 static const struct label {
     const char *name;
     enum shape shape;
     enum oz_act_mode mode;
-    struct oz_form form;                       /* of GROUPS */
-    enum { ALONE, DUAL, LOW_RANK, FLAT } with; /* what stands beside codes and scales */
+    struct oz_form form; /* of GROUPS */
+    unsigned with;       /* what stands beside codes and scales */
 } labels[] = {
     {"W8A8_DYNAMIC", ROWS8, OZ_ACT_INT8_TOKEN, {0}, ALONE},
     {"W8A8_MIX", ROWS8, OZ_ACT_INT8_TOKEN, {0}, ALONE},
@@ -25,7 +30,6 @@ static const struct label {
     {"W8A8", STATIC8, OZ_ACT_INT8_TOKEN, {0}, ALONE},
     {"W8A16", ROWS8, OZ_ACT_NONE, {0}, ALONE},
     {"W4A4_DYNAMIC", ROWS8, OZ_ACT_NONE, {0}, ALONE},
-    {"W4A4_FLATQUANT_DYNAMIC", ROWS8, OZ_ACT_NONE, {0}, FLAT},
     {"W4A8_DYNAMIC", INT4, OZ_ACT_NONE, {0}, ALONE},
     {"W4A16", INT4, OZ_ACT_NONE, {0}, ALONE},
     {"WFP8AFP8_DYNAMIC", ROWS_FP8, OZ_ACT_FP8_TOKEN, {0}, ALONE},
@@ -38,19 +42,36 @@ static const struct label {
     MXFP4("W4A4_MXFP4", "mxfp4", ALONE),
     MXFP4("W4A8_MXFP", "mxfp4", ALONE),
     MXFP4("W4A4_MXFP4_DUALSCALE", "mxfp4_dualscale", DUAL),
-    MXFP4("W4A4_MXFP4_SVD", "mxfp4", LOW_RANK),
-    MXFP4("W4A4_MXFP4_FLATQUANT", "mxfp4", FLAT),
 #undef MXFP4
 };
 
-static const struct label *find_label(const char *name)
+/* Of wrapped layers the label has that in it: "W4A4_SVD_DYNAMIC", "W4A4_MXFP4_FLATQUANT". */
+static const struct {
+    const char *name;
+    unsigned with;
+} wrappers[] = {{"_SVD", LOW_RANK}, {"_FLATQUANT", FLAT}};
+
+static bool find_label(struct label *out, const char *name)
 {
-    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
-        if (strcmp(labels[i].name, name) == 0) {
-            return &labels[i];
+    char base[64];
+    unsigned with = ALONE;
+    (void)snprintf(base, sizeof base, "%s", name);
+    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++) {
+        size_t n = strlen(wrappers[i].name);
+        char *at = strstr(base, wrappers[i].name);
+        if (at != NULL && (at[n] == '\0' || at[n] == '_')) {
+            memmove(at, at + n, strlen(at + n) + 1);
+            with |= wrappers[i].with;
         }
     }
-    return NULL;
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
+        if (strcmp(labels[i].name, base) == 0 && strlen(name) < sizeof base) {
+            *out = labels[i];
+            out->with |= with;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- labels ---- */
@@ -73,9 +94,11 @@ static enum oz_status fail_label(const struct oz_dialect_reader *r, const char *
     for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
         oz_buf_printf(&list, "%s%s", i > 0 ? ", " : "", labels[i].name);
     }
-    (void)OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                  "%s: %s is %.60s; of msModelSlim's labels this version reads FLOAT, %s.", r->path,
-                  tensor, label, oz_buf_text(&list));
+    (void)OZ_FAIL(
+        r->err, OZ_ERR_UNSUPPORTED,
+        "%s: %s is %.60s; of msModelSlim's labels this version reads FLOAT, %s, and these "
+        "with _SVD or _FLATQUANT.",
+        r->path, tensor, label, oz_buf_text(&list));
     oz_buf_deinit(&list);
     return OZ_ERR_UNSUPPORTED;
 }
@@ -127,7 +150,7 @@ static enum oz_status take_static(const struct oz_dialect_reader *r, int32_t row
 }
 
 /* Columns of a group by the scales' tensor [rows, groups]: all, where it has one for a row. What the
- * description says of groups, if anything, must be the same. */
+ * description says of groups must be the same, but for 32, which MX layers of the same file write there. */
 static enum oz_status group_of(const struct oz_dialect_reader *r, int32_t row, const char *suffix,
                                int64_t *group)
 {
@@ -136,7 +159,7 @@ static enum oz_status group_of(const struct oz_dialect_reader *r, int32_t row, c
     int64_t groups = t != NULL && t->rank == 2 && t->shape[1] > 0 ? t->shape[1] : 1;
     int64_t said = oz_json_integer(oz_json_get(r->q, "group_size"), 0);
     *group = layer->shape[1] / groups;
-    return groups == 1 || said <= 0 || said == *group
+    return groups == 1 || said <= 0 || said == 32 || said == *group
                ? OZ_OK
                : OZ_FAIL(r->err, OZ_ERR_FORMAT,
                          "%s says that \"group_size\" is %" PRId64
@@ -169,10 +192,6 @@ static enum oz_status take_rows8(const struct oz_dialect_reader *r, int32_t row,
     OZ_TRY(take_bytes(r, row, k->mode, "weight_scale"));
     spend_static(r, row); /* of W8A8_MIX, and of each step of W8A8_TIMESTEP */
     (void)oz_form_spend(r, row, "deq_scale");
-    if (k->with == FLAT) {
-        OZ_TRY(oz_form_factors(r, row, "left_trans", "right_trans"));
-        (void)oz_form_spend(r, row, "clip_ratio"); /* of activations */
-    }
     return oz_form_zeros(r, row, "weight_offset");
 }
 
@@ -240,7 +259,7 @@ static enum oz_status take_groups(const struct oz_dialect_reader *r, int32_t row
 {
     const struct oz_layer *layer = &r->table->rows[row];
     OZ_TRY(oz_form_take(r, row, &k->form));
-    if (k->with == DUAL) {
+    if ((k->with & DUAL) != 0) {
         const struct oz_dialect_tensor dual = {
             .plane = OZ_PLANE_SCALES2,
             .suffix = "weight_dual_scale",
@@ -249,13 +268,46 @@ static enum oz_status take_groups(const struct oz_dialect_reader *r, int32_t row
             .shape = {layer->shape[0], (layer->shape[1] + 511) / 512}};
         OZ_TRY(oz_stored_take(&r->out->weights[row], r->ckpt, r->path, layer, &dual, r->err));
     }
-    if (k->with == FLAT) {
-        (void)oz_form_spend(r, row, "clip_ratio");
-        return oz_form_factors(r, row, "left_trans", "right_trans");
+    return OZ_OK;
+}
+
+/* The tensor stands in the layer that is wrapped, not beside it. */
+static bool is_inside(const struct oz_dialect_reader *r, int32_t row, const char *suffix)
+{
+    const struct oz_tensor_view *t = oz_form_find(r, row, suffix);
+    char ending[64];
+    int n = snprintf(ending, sizeof ending, INSIDE "%s", suffix);
+    const char *name = t != NULL ? oz_tensor_file_name(t) : "";
+    size_t length = strlen(name);
+    return length > (size_t)n && strcmp(name + length - (size_t)n, ending) == 0;
+}
+
+/* What activations go through before the codes. A wrapper has what is inside behind it. */
+static enum oz_status take_wrappers(const struct oz_dialect_reader *r, int32_t row,
+                                    const struct label *k)
+{
+    bool smooth = oz_form_find(r, row, "mul_scale") != NULL;
+    if (!smooth && is_inside(r, row, "weight")) {
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                       "%s: %s is wrapped, but the tensor %s" DIVIDED " is missing.", r->path,
+                       r->table->rows[row].module, r->table->rows[row].module);
     }
-    return k->with == LOW_RANK
-               ? oz_form_low_rank(r, row, "svd_lowrank_l1", "svd_lowrank_l2", false, NULL, NULL)
-               : OZ_OK;
+    if ((k->with & FLAT) != 0) {
+        const char *one = oz_form_find(r, row, "left_trans") != NULL ? "left_trans" : "right_trans";
+        if (smooth && !is_inside(r, row, one)) {
+            return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
+                           "%s: %s smooths activations behind FlatQuant's factors, which this "
+                           "version does not read.",
+                           r->path, r->table->rows[row].module);
+        }
+        OZ_TRY(oz_form_factors(r, row, "left_trans", "right_trans"));
+        (void)oz_form_spend(r, row, "clip_ratio"); /* of activations */
+    }
+    if ((k->with & LOW_RANK) != 0) {
+        OZ_TRY(oz_form_low_rank(r, row, "svd_lowrank_l1", "svd_lowrank_l2", false, NULL, NULL));
+        r->out->weights[row].smooth_last = smooth && is_inside(r, row, "svd_lowrank_l1");
+    }
+    return smooth ? oz_form_smooth(r, row, "mul_scale", true) : OZ_OK;
 }
 
 static enum oz_status take(const struct oz_dialect_reader *r, int32_t row, const struct label *k)
@@ -270,8 +322,7 @@ static enum oz_status take(const struct oz_dialect_reader *r, int32_t row, const
         OZ_TRY(oz_form_zeros(r, row, "weight_offset"));
         break;
     }
-    return oz_form_find(r, row, "mul_scale") != NULL ? oz_form_smooth(r, row, "mul_scale", true)
-                                                     : OZ_OK;
+    return take_wrappers(r, row, k);
 }
 
 static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row)
@@ -293,8 +344,8 @@ static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row)
                       : OZ_FAIL(r->err, OZ_ERR_FORMAT, "%s says that %s is FLOAT, but it is %s.",
                                 r->path, layer->name, oz_dtype_name(t->dtype));
     }
-    const struct label *k = find_label(label);
-    if (k == NULL) {
+    struct label k;
+    if (!find_label(&k, label)) {
         return fail_label(r, layer->name, label);
     }
     if (!coded) {
@@ -302,7 +353,7 @@ static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row)
                        "%s says that %s is %s, but it is stored plain, as %s.", r->path,
                        layer->name, label, oz_dtype_name(t->dtype));
     }
-    return take(r, row, k);
+    return take(r, row, &k);
 }
 
 /* Under its name here, or in the file. */
@@ -321,7 +372,8 @@ static enum oz_status check_labels(const struct oz_dialect_reader *r)
     for (void *it = oz_json_first(r->q); it != NULL; it = oz_json_next(r->q, it)) {
         const char *tensor = oz_json_key(it);
         const char *label = oz_json_string(oz_json_value(it), NULL);
-        if (label != NULL && strchr(tensor, '.') != NULL && find_label(label) != NULL &&
+        struct label k;
+        if (label != NULL && strchr(tensor, '.') != NULL && find_label(&k, label) &&
             !is_there(r, tensor)) {
             return OZ_FAIL(r->err, OZ_ERR_FORMAT, "%s: %s is labelled, but not in the file.",
                            r->path, tensor);
@@ -344,21 +396,19 @@ enum oz_status oz_modelslim_read(const struct oz_dialect_reader *r)
 
 /* ---- wrapped layers ---- */
 
-#define DIVIDED ".div.mul_scale"
-
 /* "x.linear.rest" and "x.div.mul_scale", where the table has a matrix "x.weight". */
 static bool without_wrapper(void *ctx, const char *name, struct oz_buf *out)
 {
     const struct oz_layer_table *table = ctx;
-    static const char *const wrappers[] = {".linear.", ".div."};
+    static const char *const parts[] = {INSIDE, ".div."};
     char row[OZ_CKPT_MAX_NAME_BYTES + 8];
-    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++) {
-        const char *at = strstr(name, wrappers[i]);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const char *at = strstr(name, parts[i]);
         int n = at != NULL ? (int)(at - name) : 0;
         (void)snprintf(row, sizeof row, "%.*s.weight", n, name);
         const struct oz_layer *layer = at != NULL ? oz_layer_find(table, row) : NULL;
         if (layer != NULL && oz_stored_is_matrix(layer)) {
-            oz_buf_printf(out, "%.*s.%s", n, name, at + strlen(wrappers[i]));
+            oz_buf_printf(out, "%.*s.%s", n, name, at + strlen(parts[i]));
             return true;
         }
     }
