@@ -1,7 +1,7 @@
 """
-modelslim_layouts.py --out tests/golden/dialects: small checkpoints in the layouts of msModelSlim, which cannot be
-installed without an Ascend toolchain. As dialect_layouts.py (read its docstring; requirements-dialect_layouts.txt),
-whose numbers they are.
+modelslim_layouts.py --out tests/golden/dialects: small checkpoints in layouts of msModelSlim, written from their
+description: the usual ones, a second time (modelslim.py lets the tool write them), and those of its older savers. As
+dialect_layouts.py (read its docstring; requirements-dialect_layouts.txt), whose numbers they are.
 """
 
 import argparse
