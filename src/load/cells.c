@@ -165,9 +165,9 @@ static enum oz_status read_apart(const struct oz_ckpt *ckpt, const struct oz_sto
     if (oz_weight_plane_bytes(w, plane, &all, &line) != OZ_OK || line == 0) {
         return OZ_FAIL(err, OZ_ERR_INTERNAL, "Tensor %s: a plane has no size.", t->name);
     }
-    int64_t cell_bits = cell_bits_of(w, plane); /* codes of 4 bits lie in bytes, or words */
+    int64_t cell_bits = cell_bits_of(w, plane); /* codes and zero points may lie in words */
     int64_t rows = cells.bytes / line;
-    struct grid g = {.bits = cell_bits == 4 && !values ? 4 : oz_dtype_bits(t->dtype),
+    struct grid g = {.bits = cell_bits <= 8 && !values ? cell_bits : oz_dtype_bits(t->dtype),
                      .rows = all / line / (w->slices > 0 ? w->slices : 1),
                      .cols = cells_of_row(w, plane, line)};
     bool same = !values && g.bits == cell_bits;

@@ -60,6 +60,9 @@ static const char *const fixtures[] = {
     "torchao_nvfp4",
     "nunchaku_fused_fp4", /* the other fused one takes ten times as long as the rest */
     "torchao_int4",
+    "ct_int8_channel",
+    "ct_int8_group",
+    "ct_int8_packed",
     "modelslim_more",
     "modelslim_tool",
     "modelopt_w4a8_awq", /* new ones stand last: the corpus counts them */

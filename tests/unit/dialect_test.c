@@ -302,6 +302,71 @@ static void packed_without_vector(void **state)
     dialect_file_free(&f);
 }
 
+/* A layer of compressed-tensors whose two groups stand the other way round, as its list of groups says. */
+static void turn_groups(struct dialect_file *f, const char *module)
+{
+    char name[300];
+    (void)snprintf(name, sizeof name, "%s.weight_scale", module);
+    struct dialect_piece *s = dialect_file_find(f, name);
+    struct dialect_piece *order = &f->pieces[f->count++];
+    int64_t groups = s->shape[1];
+    int64_t cols = 32 * groups;
+    assert_string_equal(s->dtype, "F32");
+    for (int64_t r = 0; r < s->shape[0]; r++) {
+        for (int64_t g = 0; g < groups / 2; g++) {
+            uint8_t *row = s->data + 4 * r * groups;
+            uint8_t kept[4];
+            memcpy(kept, row + 4 * g, 4);
+            memcpy(row + 4 * g, row + 4 * (groups - 1 - g), 4);
+            memcpy(row + 4 * (groups - 1 - g), kept, 4);
+        }
+    }
+    *order = (struct dialect_piece){
+        .dtype = "I32", .rank = 1, .shape = {cols}, .bytes = (size_t)cols * 4};
+    (void)snprintf(order->name, sizeof order->name, "%s.weight_g_idx", module);
+    order->data = malloc(order->bytes);
+    for (int64_t c = 0; c < cols; c++) {
+        int32_t group = (int32_t)(groups - 1 - c / 32);
+        memcpy(order->data + 4 * c, &group, 4);
+    }
+}
+
+static void groups_in_an_order(void **state)
+{
+    static const char expected[] = GOLDEN "/ct_int4/expected.safetensors";
+    struct dialect_file f;
+    struct dialect_model m;
+    (void)state;
+    scratch_copy("order", GOLDEN "/ct_int4");
+    dialect_file_read(&f, GOLDEN "/ct_int4/model.safetensors");
+    turn_groups(&f, "attn.to_q");
+    turn_groups(&f, "mlp.up");
+    dialect_file_write(&f, 0, f.count, "order/model.safetensors");
+    assert_int_equal(dialect_open(&m, scratch_path("order"), expected, &err), OZ_OK);
+    assert_int_equal(dialect_load(&m, &err), OZ_OK);
+    assert_null(dialect_compare(&m, NULL));
+    dialect_close(&m);
+
+    scratch_edit("order/config.json", "\"num_bits\": 4",
+                 "\"actorder\": \"group\", \"num_bits\": 4");
+    assert_int_equal(dialect_open(&m, scratch_path("order"), expected, &err), OZ_OK);
+    dialect_close(&m);
+    dialect_file_find(&f, "mlp.up.weight_g_idx")->gone = true;
+    dialect_file_write(&f, 0, f.count, "order/model.safetensors");
+    assert_int_equal(dialect_open(&m, scratch_path("order"), expected, &err), OZ_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "the tensor mlp.up.weight_g_idx is missing"));
+    dialect_close(&m);
+
+    dialect_file_find(&f, "mlp.up.weight_g_idx")->gone = false;
+    memset(dialect_file_find(&f, "attn.to_q.weight_g_idx")->data, 7, 4);
+    dialect_file_write(&f, 0, f.count, "order/model.safetensors");
+    assert_int_equal(dialect_open(&m, scratch_path("order"), expected, &err), OZ_OK);
+    assert_int_equal(dialect_load(&m, &err), OZ_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "attn.to_q.weight_g_idx: column 0 is in group"));
+    dialect_close(&m);
+    dialect_file_free(&f);
+}
+
 /* Integers alone, and integers under a level of FP8, are two algorithms: a file of one is none of the other. */
 static void fp8_level_is_named(void **state)
 {
@@ -410,10 +475,15 @@ static void rotation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(makers_values),      cmocka_unit_test(other_orders),
-        cmocka_unit_test(packed_integers),    cmocka_unit_test(packed_without_vector),
-        cmocka_unit_test(fp8_level_is_named), cmocka_unit_test(modelslim_contradictions),
-        cmocka_unit_test(modelslim_words),    cmocka_unit_test(rotation),
+        cmocka_unit_test(makers_values),
+        cmocka_unit_test(other_orders),
+        cmocka_unit_test(packed_integers),
+        cmocka_unit_test(packed_without_vector),
+        cmocka_unit_test(groups_in_an_order),
+        cmocka_unit_test(fp8_level_is_named),
+        cmocka_unit_test(modelslim_contradictions),
+        cmocka_unit_test(modelslim_words),
+        cmocka_unit_test(rotation),
     };
     return cmocka_run_group_tests_name("dialect", tests, scratch_open, scratch_close);
 }

@@ -249,6 +249,10 @@ def compressed_tensors(out):
     compressed(out, "ct_int4", {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}, "pack-quantized", units=1)
     compressed(out, "ct_int4_asym", {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": False}, "pack-quantized", units=1)
     compressed(out, "ct_int4_channel", {"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": False}, "pack-quantized", units=1)
+    int8 = {"num_bits": 8, "type": "int", "strategy": "group", "group_size": 32}
+    compressed(out, "ct_int8_packed", {**int8, "symmetric": False}, "pack-quantized", units=1)
+    compressed(out, "ct_int8_channel", {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}, "pack-quantized", units=1)
+    compressed(out, "ct_int8_group", {**int8, "symmetric": False}, "int-quantized", units=1)
     compressed(out, "ct_nvfp4", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True,
                                  "scale_dtype": "torch.float8_e4m3fn", "zp_dtype": "torch.float8_e4m3fn"}, "nvfp4-pack-quantized", units=1)
     compressed(out, "ct_mxfp4", {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True,
