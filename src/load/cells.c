@@ -388,19 +388,31 @@ static int64_t run_of(const struct oz_load_part *part, int64_t row, int64_t rows
 }
 
 enum oz_status oz_load_read_rows(const struct oz_ckpt *ckpt, const struct oz_load_item *item,
-                                 const struct oz_weight *w, enum oz_plane plane, int64_t row0,
-                                 int64_t rows, bool keep_nonfinite, void *base,
+                                 const struct oz_weight *w, enum oz_plane plane, int64_t slice,
+                                 int64_t row0, int64_t rows, bool keep_nonfinite, void *base,
                                  struct oz_error *err)
 {
     const struct oz_load_part *part = &item->parts[0];
     bool moved = part->layer->transform != 0;
+    int64_t all;
+    int64_t line;
+    if (oz_weight_plane_bytes(w, plane, &all, &line) != OZ_OK) {
+        return OZ_FAIL(err, OZ_ERR_INTERNAL, "%s: a plane has no size.", part->layer->name);
+    }
+    if (slice > 0 && item->planes->planes[plane].move != OZ_MOVE_BYTES) {
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                       "%s: experts are read where the file has their planes as they are.",
+                       part->layer->name);
+    }
+    int64_t before = slice * (w->slices > 0 ? all / w->slices : 0); /* of other slices */
     for (int64_t row = row0; row < row0 + rows;) {
         int64_t from = row;
         int64_t n = moved ? run_of(part, row, row0 + rows - row, &from) : rows;
         struct oz_load_cells to = oz_load_cells(w, plane, row, n);
-        uint8_t *dst = (uint8_t *)((uintptr_t)base + (uintptr_t)to.first);
-        OZ_TRY(oz_load_read_cells(ckpt, item->planes, w, plane, oz_load_cells(w, plane, from, n),
-                                  keep_nonfinite, dst, err));
+        struct oz_load_cells cells = oz_load_cells(w, plane, from, n);
+        uint8_t *dst = (uint8_t *)((uintptr_t)base + (uintptr_t)(before + to.first));
+        cells.first += before;
+        OZ_TRY(oz_load_read_cells(ckpt, item->planes, w, plane, cells, keep_nonfinite, dst, err));
         row += n;
     }
     return OZ_OK;

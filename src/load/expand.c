@@ -239,7 +239,7 @@ static enum oz_status read_band(const struct oz_load_args *a, const struct oz_lo
         if (!w.planes[i].present) {
             continue;
         }
-        OZ_TRY(oz_load_read_rows(a->match->ckpt, item, &w, (enum oz_plane)i, row0, rows,
+        OZ_TRY(oz_load_read_rows(a->match->ckpt, item, &w, (enum oz_plane)i, 0, row0, rows,
                                  a->keep_nonfinite, view->planes[i].data, err));
     }
     return OZ_OK;

@@ -60,6 +60,7 @@ static const char *const fixtures[] = {
     "torchao_nvfp4",
     "nunchaku_fused_fp4", /* the other fused one takes ten times as long as the rest */
     "torchao_int4",
+    "gpt_oss",
     "ct_int8_channel",
     "ct_int8_group",
     "ct_int8_packed",

@@ -614,8 +614,22 @@ def quark(out):
                  "export": {"weight_format": "real_quantized", "pack_method": "reorder"}})
 
 
+def gpt_oss(out):
+    """Experts alone: [E, rows, groups, 16] of codes, [E, rows, groups] of exponents."""
+    case = Case(out, "gpt_oss")
+    for name, i, experts, rows, cols in (("mlp.experts.gate_up_proj", 1, 3, 16, 64), ("mlp.experts.down_proj", 2, 3, 8, 96)):
+        g = matrix(i, experts * rows, cols).reshape(experts, rows, -1, 32)
+        e = mx_exponent(np.abs(g).max(3), 6)
+        q = fp4(g / np.exp2(e)[..., None])
+        case.tensors[name + "_blocks"] = pack(q)
+        case.tensors[name + "_scales"] = (e + 127).astype(np.uint8)
+        case.expected[name] = f32(fp4_value(q) * np.exp2(e)[..., None]).reshape(experts, rows, cols)
+    case.plain()
+    case.finish({"quant_method": "mxfp4", "modules_to_not_convert": ["proj_out"]})
+
+
 CASES = (comfy_old, comfy_new, comfy_cast, comfy_nvfp4, comfy_mxfp8, comfy_int8, comfy_convrot, hf_block,
-         hf_static, hf_inverse, omni_mxfp4, omni_dual, omni_svdquant, quark,
+         hf_static, hf_inverse, omni_mxfp4, omni_dual, omni_svdquant, quark, gpt_oss,
          lambda out: nunchaku(out, "int4"), lambda out: nunchaku(out, "fp4"),
          lambda out: nunchaku_fused(out, "int4"), lambda out: nunchaku_fused(out, "fp4"))
 
