@@ -120,8 +120,14 @@ extern const struct oz_backend_host *oz_cuda_host;
 
 /* OZ_OK, or OZ_ERR_DEVICE with a log line: what the operators say of a launch. */
 OZ_MUST_USE enum oz_status oz_cuda_check(const struct oz_device *dev, const char *what, int error);
+/* The same into an error: what everything else says. */
+OZ_MUST_USE enum oz_status oz_cuda_report(const struct oz_device *dev, const char *what, int error,
+                                          struct oz_error *err);
 
 /* device.c */
+/* Every thread of the host has a current device of its own; OZ_ERR_DEVICE also where it was opened for
+ * planning only. */
+OZ_MUST_USE enum oz_status oz_cuda_choose(struct oz_device *dev, struct oz_error *err);
 OZ_MUST_USE enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flags,
                                         struct oz_pool *pool, struct oz_error *err);
 OZ_MUST_USE enum oz_status oz_cuda_present(struct oz_error *err);
@@ -211,6 +217,15 @@ OZ_MUST_USE enum oz_status oz_cuda_half_of(const struct oz_op_ctx *ctx, const st
                                            void *own, const void **half);
 /* Somebody writes to this memory. */
 void oz_cuda_halves_forget(struct oz_cuda *c, const void *memory, size_t bytes);
+
+/* encode.c: of the operator table. */
+const char *oz_cuda_row_encoder(const struct oz_device *dev, const struct oz_codec *codec,
+                                enum oz_dtype stored);
+OZ_MUST_USE enum oz_status oz_cuda_encode_rows(struct oz_device *dev, struct oz_queue *queue,
+                                               const struct oz_encode_rows_args *a,
+                                               struct oz_error *err);
+OZ_MUST_USE enum oz_status oz_cuda_draw(struct oz_device *dev, struct oz_queue *queue,
+                                        const struct oz_draw_args *a, struct oz_error *err);
 
 /* conv_dnn.c: the convolution where cuDNN takes it; false in *done: nothing has been done. */
 OZ_MUST_USE enum oz_status oz_cuda_conv_dnn(const struct oz_op_ctx *ctx,

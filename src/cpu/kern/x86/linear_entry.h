@@ -11,6 +11,7 @@
  * has been proven, micro-kernel. The three adapters are static to the unit. */
 #define OZ_GEMM_ENTRY(object, text, id, args, scratch_fn, reject_fn, run_fn, tier_, proven_, \
                       micro)                                                                 \
+    extern const struct oz_cpu_kernel object; /* lists leave out tiers that are not built */ \
     static size_t object##_scratch(const struct oz_device *dev, const void *a)               \
     {                                                                                        \
         return scratch_fn(dev, (const args *)a, &object);                                    \

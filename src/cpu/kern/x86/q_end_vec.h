@@ -362,6 +362,7 @@ OZ_Q_INLINE const uint8_t *qi_row_nibbles(const uint8_t *from, int64_t left, int
 /* ---- list entries ---- */
 
 #define OZ_Q_ENTRY(object, text, tier_, proven_, micro)                            \
+    extern const struct oz_cpu_kernel object; /* as in linear_entry.h */           \
     static size_t object##_scratch(const struct oz_device *dev, const void *a)     \
     {                                                                              \
         return oz_qgemm_linear_scratch(dev, a, &object);                           \
