@@ -61,6 +61,8 @@ static const char *const fixtures[] = {
     "nunchaku_fused_fp4", /* the other fused one takes ten times as long as the rest */
     "torchao_int4",
     "gpt_oss",
+    "omni_int8",
+    "omni_mxfp8",
     "ct_int8_channel",
     "ct_int8_group",
     "ct_int8_packed",

@@ -333,6 +333,31 @@ def omni_mxfp4(out):
                  "require_smooth_scale": True, "ignored_layers": ["proj_out"]})
 
 
+def omni_int8(out):
+    case = Case(out, "omni_int8")
+    for module, i, rows, cols in MODULES:
+        q, s = int8_parts(matrix(i, rows, cols), 1)
+        case.tensors.update({module + ".weight": q, module + ".weight_scale": s})
+        case.expect(module, f32(q) * s)
+    case.plain()
+    case.finish({"quant_method": "int8", "is_checkpoint_int8_serialized": True, "activation_scheme": "dynamic",
+                 "ignored_layers": ["proj_out"]})
+
+
+def omni_mxfp8(out):
+    """One layer in codes, one in their values."""
+    case = Case(out, "omni_mxfp8")
+    for module, i, rows, cols in MODULES:
+        g = matrix(i, rows, cols).reshape(rows, -1, 32)
+        e = mx_exponent(np.abs(g).max(2), 448)
+        q = fp8(g, np.exp2(e)[..., None]).reshape(rows, cols)
+        case.tensors[module + ".weight"] = q if module == MODULES[0][0] else q.astype(np.float32).astype(BF16)
+        case.tensors[module + ".weight_scale"] = (e + 127).astype(np.uint8)
+        case.expect(module, (f32(q).reshape(g.shape) * f32(np.exp2(e))[..., None]).reshape(rows, cols))
+    case.plain()
+    case.finish({"quant_method": "mxfp8", "is_checkpoint_mxfp8_serialized": True, "ignored_layers": ["proj_out"]})
+
+
 def omni_dual(out):
     case = Case(out, "omni_dualscale")
     for module, i, rows, cols in (("attn.to_q", 1, 4, 1024),):
@@ -629,7 +654,7 @@ def gpt_oss(out):
 
 
 CASES = (comfy_old, comfy_new, comfy_cast, comfy_nvfp4, comfy_mxfp8, comfy_int8, comfy_convrot, hf_block,
-         hf_static, hf_inverse, omni_mxfp4, omni_dual, omni_svdquant, quark, gpt_oss,
+         hf_static, hf_inverse, omni_int8, omni_mxfp8, omni_mxfp4, omni_dual, omni_svdquant, quark, gpt_oss,
          lambda out: nunchaku(out, "int4"), lambda out: nunchaku(out, "fp4"),
          lambda out: nunchaku_fused(out, "int4"), lambda out: nunchaku_fused(out, "fp4"))
 
