@@ -16,7 +16,10 @@
 #define SLAB_BYTES \
     (INT64_C(192) << 10) /* of a slab as staged: with its codes half of a second cache */
 #define TRANSPOSED_BYTES (INT64_C(8) << 20) /* wider: each column of it is a read of its own */
-#define CHUNK_BYTES (INT64_C(16) << 20)     /* of rows that are packed or sent together */
+#define SENT_BAND_BYTES \
+    (INT64_C(512) << 10) /* of one that only waits to be sent: threads end together */
+#define CHUNK_BYTES \
+    (INT64_C(24) << 20) /* of rows that are packed or sent together: a square of 3072 */
 
 /* A scale scope of all rows, or a parameter whose bands are scopes: items order[first ..] in turn. */
 struct unit {
@@ -139,7 +142,11 @@ static int64_t choose_band(const struct build *b, const struct oz_load_item *ite
 {
     int64_t scope = oz_load_scope_rows(item);
     int64_t line = max64(oz_load_staged_line(item), 1);
-    int64_t wanted = (is_transposed(item) ? TRANSPOSED_BYTES : BAND_BYTES) / line;
+    bool sent = is_staged(b, item) && (item->row_encoder != NULL || !item->encodes);
+    int64_t wanted = (is_transposed(item) ? TRANSPOSED_BYTES
+                      : sent              ? SENT_BAND_BYTES
+                                          : BAND_BYTES) /
+                     line;
     int64_t rows = max64(wanted / scope, 1) * scope;
     while (rows > scope && worker_bytes(b, item, rows) > share) {
         rows = max64(rows / 2 / scope, 1) * scope;

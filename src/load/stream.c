@@ -304,11 +304,11 @@ static enum oz_status run_step(struct loader *l, int64_t index, int32_t worker,
 
 /* ---- phases ---- */
 
-/* Tells the system what will be read after the ring's worth that is under way. */
+/* Tells the system what will be read after what is under way: enough for a disk that likes long queues. */
 static void advise(struct loader *l, int64_t index)
 {
     const struct oz_load_schedule *s = l->schedule;
-    int64_t window = l->args->ring_bytes > 0 ? l->args->ring_bytes : OZ_LOAD_RING_BYTES;
+    int64_t window = l->args->ring_bytes > 0 ? l->args->ring_bytes : OZ_LOAD_AHEAD_BYTES;
     int64_t ahead = 0;
     int64_t end = index;
     while (end < s->count && ahead < window) {

@@ -91,6 +91,7 @@ struct oz_cuda {
     int32_t conv_count;
     struct oz_cuda_conv convs[OZ_CUDA_MOST_CONVS];
     struct oz_cuda_halves halves;
+    struct oz_cuda_pinned *pinned; /* large pieces; under the lock */
 };
 
 struct oz_event {
@@ -217,6 +218,11 @@ OZ_MUST_USE enum oz_status oz_cuda_half_of(const struct oz_op_ctx *ctx, const st
                                            void *own, const void **half);
 /* Somebody writes to this memory. */
 void oz_cuda_halves_forget(struct oz_cuda *c, const void *memory, size_t bytes);
+
+/* pinned.c: alloc_host and free_host of a device. */
+OZ_MUST_USE enum oz_status oz_cuda_pin(struct oz_device *dev, size_t bytes, void **out,
+                                       struct oz_error *err);
+void oz_cuda_unpin(struct oz_device *dev, void *memory);
 
 /* encode.c: of the operator table. */
 const char *oz_cuda_row_encoder(const struct oz_device *dev, const struct oz_codec *codec,

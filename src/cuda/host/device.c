@@ -93,29 +93,6 @@ static void device_free(struct oz_device *dev, void *memory)
     }
 }
 
-static enum oz_status host_alloc(struct oz_device *dev, size_t bytes, void **out,
-                                 struct oz_error *err)
-{
-    *out = NULL;
-    OZ_TRY(oz_cuda_choose(dev, err));
-    cudaError_t error = cudaMallocHost(out, bytes);
-    if (error != cudaSuccess) {
-        *out = NULL;
-        (void)cudaGetLastError();
-        return OZ_FAIL(err, OZ_ERR_NOMEM, "Out of pinned host memory for %s: %zu bytes asked (%s).",
-                       dev->name, bytes, cudaGetErrorName(error));
-    }
-    return OZ_OK;
-}
-
-static void host_free(struct oz_device *dev, void *memory)
-{
-    (void)dev;
-    if (memory != NULL) {
-        (void)cudaFreeHost(memory);
-    }
-}
-
 /* ---- transfers ---- */
 
 static enum oz_status move(struct oz_device *dev, struct oz_queue *queue, void *dst,
@@ -417,8 +394,8 @@ enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flag
         .ops = &oz_cuda_operators,
         .alloc = device_alloc,
         .free = device_free,
-        .alloc_host = host_alloc,
-        .free_host = host_free,
+        .alloc_host = oz_cuda_pin,
+        .free_host = oz_cuda_unpin,
         .memory = device_memory,
         .upload = upload,
         .download = download,
