@@ -68,7 +68,9 @@ static const char *const fixtures[] = {
     "ct_int8_packed",
     "modelslim_more",
     "modelslim_tool",
-    "modelopt_w4a8_awq", /* new ones stand last: the corpus counts them */
+    "modelopt_w4a8_awq",
+    "quark_diffusers",
+    "quark_transformers", /* new ones stand last: the corpus counts them */
 };
 enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
 static const char *const descriptions[] = {"config.json", "hf_quant_config.json",

@@ -14,7 +14,7 @@
 #include "load/load.h"
 #include "quant/dialect/dialect.h"
 
-#define DIALECT_MAX_ROWS 16
+#define DIALECT_MAX_ROWS 24
 
 struct dialect_model {
     struct oz_ckpt *ckpt, *expected;

@@ -253,6 +253,8 @@ static void packed_integers(void **state)
                  {"nunchaku_fused_int4", 1}, /* the modulation */
                  {"nunchaku_int4", 0},       /* has a branch */
                  {"quark", 1},
+                 {"quark_diffusers", 8},
+                 {"quark_transformers", 4},
                  {"torchao_int4", 2}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -450,6 +452,38 @@ static void modelslim_words(void **state)
     dialect_file_free(&f);
 }
 
+/* What Quark's config says, otherwise. */
+static void quark_refusals(void **state)
+{
+    static const struct {
+        const char *from, *to, *message;
+    } cases[] = {
+        {"\"real_quantized\"", "\"fake_quantized\"", "weight_format=\"real_quantized\""},
+        {"\"dtype\": \"fp4\"", "\"dtype\": \"fp6_e2m3\"", "k is fp6_e2m3 (per_group"},
+        {"\"scale_format\": \"e8m0\"", "\"scale_format\": \"e5m3\"", "scales e5m3"},
+        {"\"group_size\": 16", "\"group_size\": 32", "l is fp4 (per_group, group size 32"},
+        {"\"is_scale_quant\": true", "\"is_scale_quant\": false", ", then fp8_e4m3"},
+        {"\"dtype\": \"uint4\"", "\"dtype\": \"int3\"", "i is int3 (per_group"},
+        {"\"dtype\": \"uint4\"", "\"dtype\": \"uint8\"", "Tensor i.weight is I32"},
+        {"\"k\": {", "\"k\": {\"weight\": []}, \"x\": {", "k is  (, group size 0"},
+        {"[\"proj_out\"]", "[\"proj_out\", \"m\"]", "but the config excludes it"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dialect_model m;
+        scratch_remove("quark");
+        scratch_copy("quark", GOLDEN "/quark_diffusers");
+        scratch_edit("quark/config.json", cases[i].from, cases[i].to);
+        enum oz_status status = dialect_open(&m, scratch_path("quark"),
+                                             GOLDEN "/quark_diffusers/expected.safetensors", &err);
+        if (status == OZ_OK || strstr(err.message, cases[i].message) == NULL) {
+            fail_msg("%s: %s", cases[i].to, status == OZ_OK ? "read" : err.message);
+        }
+        dialect_close(&m);
+    }
+}
+
+/* The rotation is its own inverse, and that of its definition. */
 /* The rotation is its own inverse, and that of its definition. */
 static void rotation(void **state)
 {
@@ -483,6 +517,7 @@ int main(void)
         cmocka_unit_test(fp8_level_is_named),
         cmocka_unit_test(modelslim_contradictions),
         cmocka_unit_test(modelslim_words),
+        cmocka_unit_test(quark_refusals),
         cmocka_unit_test(rotation),
     };
     return cmocka_run_group_tests_name("dialect", tests, scratch_open, scratch_close);

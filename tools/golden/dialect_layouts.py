@@ -1,7 +1,7 @@
 """
 dialect_layouts.py --out tests/golden/dialects: small checkpoints in the layouts of toolchains that are no
-packages of their own, or cannot be installed (ComfyUI, Quark, nunchaku, vLLM-Omni, gpt-oss,
-DeepSeek), written from the descriptions of their formats by numpy alone: an independent second
+packages of their own, or cannot be installed (ComfyUI, nunchaku, vLLM-Omni, gpt-oss, DeepSeek),
+and of Quark, whose own files quark_tool.py makes, written from the descriptions of their formats by numpy alone: an independent second
 implementation, in float64, of what src/quant/dialect reads.
 
 Each case is a folder: model.safetensors, a config where the toolchain has one, and expected.safetensors,

@@ -298,12 +298,15 @@ enum oz_status oz_form_number(const struct oz_dialect_reader *r, int32_t row, co
 {
     const struct oz_tensor_view *t = oz_form_find(r, row, suffix);
     const char *module = r->table->rows[row].module;
+    uint8_t bytes[8];
     *out = 0;
-    if (t == NULL || t->dtype != OZ_DTYPE_F32 || t->elements != 1) {
-        return OZ_FAIL(r->err, OZ_ERR_FORMAT, "%s: the tensor %s.%s is missing, or is not one F32.",
+    if (t == NULL || oz_codec_plain(t->dtype) == NULL || t->elements != 1) {
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                       "%s: the tensor %s.%s is missing, or is not one number of floating point.",
                        r->path, module, suffix);
     }
-    OZ_TRY(oz_ckpt_read(r->ckpt, t, 0, 4, out, r->err));
+    OZ_TRY(oz_ckpt_read(r->ckpt, t, 0, oz_dtype_bits(t->dtype) / 8, bytes, r->err));
+    oz_plane_read(t->dtype, bytes, 0, 1, out);
     return *out > 0 && isfinite(*out)
                ? OZ_OK
                : OZ_FAIL(r->err, OZ_ERR_FORMAT, "Tensor %s is %g; a scale is above 0, and finite.",

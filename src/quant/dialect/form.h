@@ -79,7 +79,7 @@ OZ_MUST_USE enum oz_status oz_form_take_int4(const struct oz_dialect_reader *r, 
 OZ_MUST_USE enum oz_status oz_form_zeros(const struct oz_dialect_reader *r, int32_t row,
                                          const char *suffix);
 
-/* One F32 of a tensor of one element. OZ_ERR_FORMAT: it is missing, otherwise, or not above 0. */
+/* The number of a tensor of one element, of floating point. OZ_ERR_FORMAT: it is missing, otherwise, or not above 0. */
 OZ_MUST_USE enum oz_status oz_form_number(const struct oz_dialect_reader *r, int32_t row,
                                           const char *suffix, float *out);
 
