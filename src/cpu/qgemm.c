@@ -115,7 +115,8 @@ const char *oz_qgemm_decline(const struct oz_qgemm_kernel *k, const struct oz_ac
 /* ---- the shape of tasks ---- */
 
 struct layout {
-    size_t sums, up, block, rows, a_scales, offsets, w_scales, finish, total;
+    size_t sums, up, block, rows, a_scales, offsets, w_scales, finish, total; /* of a thread */
+    size_t shared; /* in front of the threads' parts: few rows, brought once for all tasks */
     int64_t task_rows, group_panels, panels, row_tasks;
     int64_t k_block, lda, scale_ld;
     int64_t group; /* of K that shares scales; 0: none */
@@ -200,9 +201,11 @@ static void lay_out(struct product *p, int64_t threads)
     l->sums = reserve(&l->total, sums);
     l->up = reserve(&l->total, p->has_up ? sums : 0);
     l->block = reserve(&l->total, l->few || k->decode == NULL ? 0 : l->k_block / 4 * k->step_bytes);
-    l->rows = reserve(&l->total, l->task_rows * l->lda * row_bytes(k));
-    l->a_scales = reserve(&l->total, l->task_rows * l->scale_ld * (int64_t)sizeof(float));
-    l->offsets = reserve(&l->total, l->task_rows * l->scale_ld * (int64_t)sizeof(int32_t));
+    size_t *room = l->few ? &l->shared : &l->total;
+    int64_t blocks = l->few ? ceil_div(p->weight.depth, l->k_block) : 1;
+    l->rows = reserve(room, blocks * l->task_rows * l->lda * row_bytes(k));
+    l->a_scales = reserve(room, blocks * l->task_rows * l->scale_ld * (int64_t)sizeof(float));
+    l->offsets = reserve(room, blocks * l->task_rows * l->scale_ld * (int64_t)sizeof(int32_t));
     int64_t groups = p->weight.group > 0 ? l->k_block / p->weight.group : 0;
     l->w_scales = reserve(&l->total, groups * OZ_Q_NR * (int64_t)sizeof(float));
     l->finish = reserve(&l->total, l->task_rows * (int64_t)sizeof(float));
@@ -241,28 +244,55 @@ static const float *row_scales(const struct product *p, const struct task *t)
     return dst;
 }
 
+/* Where a task has its rows of a block of K: few of them for all tasks, blocks one after the other. */
+struct place {
+    int64_t k; /* of the block, padded */
+    uint8_t *rows;
+    float *scales;    /* NULL: none */
+    int32_t *offsets; /* NULL: none */
+};
+
+static struct place place_of(const struct product *p, const struct task *t, int64_t k0)
+{
+    const struct layout *l = &p->l;
+    uint8_t *room = l->few ? p->scratch : t->room;
+    int64_t before = l->few ? k0 / l->k_block * l->task_rows : 0; /* rows of earlier blocks */
+    bool scaled = l->group > 0 && rows_group(&p->x->spec) > 0;
+    float *scales = (float *)(void *)(room + l->a_scales);
+    int32_t *offsets = (int32_t *)(void *)(room + l->offsets);
+    return (struct place){
+        .k = min64(p->weight.depth - k0, l->k_block),
+        .rows = room + l->rows + before * l->lda * row_bytes(p->kernel),
+        .scales = scaled ? scales + before * l->scale_ld : NULL,
+        .offsets = p->kernel->rows == OZ_QROWS_DOUBLE ? offsets + before * l->scale_ld : NULL};
+}
+
+static void bring_rows(const struct product *p, const struct task *t, int64_t k0)
+{
+    const struct layout *l = &p->l;
+    struct place at = place_of(p, t, k0);
+    int64_t n = max64(0, min64(p->weight.cols - k0, at.k));
+    for (int64_t r = 0; r < t->rows; r++) {
+        p->kernel->bring(p->x, t->row0 + r, k0, n, at.k, l->group,
+                         at.rows + r * l->lda * row_bytes(p->kernel),
+                         at.scales != NULL ? at.scales + r * l->scale_ld : NULL,
+                         at.offsets != NULL ? at.offsets + r * l->scale_ld : NULL);
+    }
+}
+
+/* A block whose rows are there. */
 static struct oz_qblock open_block(const struct product *p, const struct task *t, int64_t k0)
 {
     const struct layout *l = &p->l;
-    const struct oz_qgemm_kernel *k = p->kernel;
-    struct oz_qblock b = {.k = min64(p->weight.depth - k0, l->k_block),
-                          .group = l->group,
-                          .a = t->room + l->rows,
-                          .lda = l->lda,
-                          .scale_ld = l->scale_ld,
-                          .first = k0 == 0};
-    bool scaled = l->group > 0 && rows_group(&p->x->spec) > 0;
-    bool offsets = k->rows == OZ_QROWS_DOUBLE;
-    int64_t n = max64(0, min64(p->weight.cols - k0, b.k));
-    for (int64_t r = 0; r < t->rows; r++) {
-        k->bring(p->x, t->row0 + r, k0, n, b.k, l->group,
-                 t->room + l->rows + r * l->lda * row_bytes(k),
-                 scaled ? floats(t, l->a_scales) + r * l->scale_ld : NULL,
-                 offsets ? (int32_t *)(void *)(t->room + l->offsets) + r * l->scale_ld : NULL);
-    }
-    b.a_scales = scaled ? floats(t, l->a_scales) : NULL;
-    b.a_offsets = offsets ? (const int32_t *)(const void *)(t->room + l->offsets) : NULL;
-    return b;
+    struct place at = place_of(p, t, k0);
+    return (struct oz_qblock){.k = at.k,
+                              .group = l->group,
+                              .a = at.rows,
+                              .lda = l->lda,
+                              .a_scales = at.scales,
+                              .a_offsets = at.offsets,
+                              .scale_ld = l->scale_ld,
+                              .first = k0 == 0};
 }
 
 /* ---- products ---- */
@@ -366,6 +396,9 @@ static void run_task(const struct product *p, const struct task *t)
     float *sums = floats(t, l->sums);
     float *up = p->has_up ? floats(t, l->up) : NULL;
     for (int64_t k0 = 0; k0 < p->weight.depth; k0 += l->k_block) {
+        if (!l->few) {
+            bring_rows(p, t, k0);
+        }
         struct oz_qblock b = open_block(p, t, k0);
         multiply_panels(p, t, &b, k0, p->packed, sums);
         if (up != NULL) {
@@ -395,7 +428,7 @@ static void run_tasks(void *ctx, int64_t begin, int64_t end, int32_t thread)
     for (int64_t i = begin; i < end; i++) {
         struct task t = {.row0 = i % l->row_tasks * l->task_rows,
                          .first = i / l->row_tasks * l->group_panels,
-                         .room = p->scratch + (size_t)thread * l->total};
+                         .room = p->scratch + l->shared + (size_t)thread * l->total};
         t.rows = min64(p->m - t.row0, l->task_rows);
         t.last = min64(t.first + l->group_panels, l->panels);
         run_task(p, &t);
@@ -429,8 +462,10 @@ size_t oz_qgemm_linear_scratch(const struct oz_device *dev, const struct oz_line
         return oz_qtiles_scratch(dev, a, k);
     }
     struct product p = product_of(dev, a, k);
-    return __builtin_mul_overflow(p.l.total, (size_t)oz_pool_threads(dev->pool), &bytes) ? SIZE_MAX
-                                                                                         : bytes;
+    return __builtin_mul_overflow(p.l.total, (size_t)oz_pool_threads(dev->pool), &bytes) ||
+                   __builtin_add_overflow(bytes, p.l.shared, &bytes)
+               ? SIZE_MAX
+               : bytes;
 }
 
 static const char *reject_weight(const struct oz_linear *w, const struct oz_linear_args *a,
@@ -490,6 +525,12 @@ enum oz_status oz_qgemm_linear(const struct oz_op_ctx *ctx, const struct oz_line
     }
     p.epilogue = oz_gemm_linear_epilogue(a);
     p.scratch = ctx->scratch;
+    if (p.l.few) {
+        const struct task all = {.rows = p.m};
+        for (int64_t k0 = 0; k0 < p.weight.depth; k0 += p.l.k_block) {
+            bring_rows(&p, &all, k0);
+        }
+    }
     if (p.m > 0) {
         oz_pool_for(ctx->dev->pool, p.l.row_tasks * ceil_div(p.l.panels, p.l.group_panels), 1,
                     run_tasks, &p);
