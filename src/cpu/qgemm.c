@@ -17,7 +17,7 @@
 #define ALIGN 64
 #define LINE_BYTES 64
 #define TASK_PANELS 16
-#define FEW_PANELS 4
+#define FEW_PANELS 2
 #define FEW_DEPTH 4096 /* of K in a block that streams */
 #define FEW_GROUPS 256
 #define FEW_HEAD 1024  /* bytes of the next panel's codes that are asked for with its scales */
@@ -531,9 +531,11 @@ enum oz_status oz_qgemm_linear(const struct oz_op_ctx *ctx, const struct oz_line
             bring_rows(&p, &all, k0);
         }
     }
-    if (p.m > 0) {
-        oz_pool_for(ctx->dev->pool, p.l.row_tasks * ceil_div(p.l.panels, p.l.group_panels), 1,
-                    run_tasks, &p);
+    int64_t tasks = p.m > 0 ? p.l.row_tasks * ceil_div(p.l.panels, p.l.group_panels) : 0;
+    if (p.l.few) {
+        oz_pool_stream(ctx->dev->pool, tasks, run_tasks, &p);
+    } else {
+        oz_pool_for(ctx->dev->pool, tasks, 1, run_tasks, &p);
     }
     return OZ_OK;
 }

@@ -34,7 +34,6 @@ typedef uint16_t u16s __attribute__((vector_size(64), aligned(1), may_alias));
 typedef uint32_t u32s __attribute__((vector_size(64), aligned(1), may_alias));
 typedef int32_t s32s __attribute__((vector_size(64), aligned(1), may_alias));
 typedef float f32s __attribute__((vector_size(64), aligned(1), may_alias));
-typedef uint8_t u8s __attribute__((vector_size(16), aligned(1), may_alias));
 
 /* ---- codes to bf16 ---- */
 
@@ -179,34 +178,30 @@ OZ_Q_INLINE void decode_step(enum oz_qcode code, const struct tables *t, const u
     }
 }
 
-/* Scales that are multiplied into codes, of features 0 to 15 and 16 to 31. */
+/* Scales that are multiplied into codes, of each feature of a group. */
 struct factors {
     bool powers; /* of two, all of which keep products normal: they are added to exponents */
-    f32s by[2];
-    u32s add[2]; /* to both halves of a lane */
+    _Alignas(64) float by[OZ_Q_NR];
+    _Alignas(64) uint32_t add[OZ_Q_NR]; /* to both halves of a lane */
 };
 
-/* Of a group. */
-OZ_Q_INLINE struct factors factors_of(const struct oz_qlayout *l, const uint8_t *panel,
-                                      int64_t group)
+OZ_Q_INLINE void find_factors(const struct oz_qlayout *l, const uint8_t *panel, int64_t group,
+                              struct factors *f)
 {
-    struct factors f = {.powers = l->scale == OZ_DTYPE_F8_E8M0};
     const uint8_t *codes = panel + l->scales + group * OZ_Q_NR;
-    _Alignas(64) float by[OZ_Q_NR];
-    for (int i = 0; f.powers && i < 2; i++) {
-        s32s power =
-            __builtin_convertvector(*(const u8s *)(const void *)(codes + 16 * i), s32s) - 127;
-        u32s add = ((u32s)power << 7) & 0xFFFFU;
-        f.add[i] = add | add << 16;
-    }
-    f.powers = f.powers && qi_all_within(codes, LEAST_POWER + 127, MOST_POWER + 127);
-    if (!f.powers) {
+    f->powers =
+        l->scale == OZ_DTYPE_F8_E8M0 && qi_all_within(codes, LEAST_POWER + 127, MOST_POWER + 127);
+    if (!f->powers) {
         struct oz_qlayout first = *l; /* without a second level */
         first.dual = false;
-        qe_scales(&first, panel, group, 1, by);
-        memcpy(f.by, by, sizeof by);
+        qe_scales(&first, panel, group, 1, f->by);
+        return;
     }
-    return f;
+    for (int64_t i = 0; i < OZ_Q_NR; i += OZ_VL) {
+        qi_i power = QI(sub_epi32)(qi_widen(qi_bytes(codes + i)), QI(set1_epi32)(127));
+        qi_i add = qi_and(QI(slli_epi32)(power, 7), 0xFFFFU);
+        v_store((float *)(void *)(f->add + i), qi_cast(qi_or(add, QI(slli_epi32)(add, 16))));
+    }
 }
 
 /* Times the features' scales, exactly. */
@@ -246,9 +241,10 @@ OZ_Q_INLINE void decode_as(enum oz_qcode code, const struct tables *t, const uin
         }
         for (int j = 0; j < STEP(code); j++) {
             if (powers) {
-                out[j] = fold_power(code, out[j], f->add[j % 2]);
+                out[j] =
+                    fold_power(code, out[j], *(const u32s *)(const void *)(f->add + j % 2 * 16));
             } else if (f != NULL) {
-                out[j] = fold(out[j], f->by[j % 2]);
+                out[j] = fold(out[j], *(const f32s *)(const void *)(f->by + j % 2 * 16));
             }
             *(u32s *)(void *)(to + 64 * j) = out[j];
         }
@@ -300,7 +296,7 @@ OZ_Q_INLINE void decode(enum oz_qcode code, const struct oz_qlayout *l, const ui
     for (int64_t k = 0; k < n; k += some) {
         struct factors f;
         if (folded) {
-            f = factors_of(l, panel, (k0 + k) / some);
+            find_factors(l, panel, (k0 + k) / some, &f);
         }
         decode_group(code, &t, codes, some, folded ? &f : NULL, streams, to);
         codes += some * OZ_Q_NR * l->code_bits / 8;

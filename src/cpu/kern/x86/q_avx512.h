@@ -113,9 +113,21 @@ typedef void (*q_step_fn)(const void *tables, const uint8_t *codes, const uint8_
 #define Q_FEW_STEP(i) step(tables, codes + (i)*group_bytes, a + (i)*row_bytes, &p##i, &r##i);
 #define Q_FEW_END(i) q_add_group(q, g + (i), p##i, r##i, &lo, &hi);
 
+/* Groups side by side, as long as there are so many. */
+#define Q_FEW_GROUPS(count, ROWS)                                                          \
+    for (; g + (count) <= groups;                                                          \
+         g += (count), codes += ((count)-1) * group_bytes, a += ((count)-1) * row_bytes) { \
+        ROWS(Q_FEW_BEGIN)                                                                  \
+        for (int64_t i = 0; i < steps; i++, codes += 128, a += a_step) {                   \
+            ROWS(Q_FEW_STEP)                                                               \
+        }                                                                                  \
+        ROWS(Q_FEW_END)                                                                    \
+    }
+
 /*
  * One row, codes as they stream, in groups; the same sums as q_group_1. Four groups at once: the products
- * of one wait for one another, and what a core sees ahead is hardly more than the next.
+ * of one wait for one another, and what a core sees ahead is hardly more than the next. But not so many
+ * that what one asks for ahead is what another reads.
  */
 OZ_Q_INLINE void q_few_groups(const struct oz_qblock *q, const uint8_t *codes, int64_t code_bits,
                               q_step_fn step, const void *tables)
@@ -129,20 +141,11 @@ OZ_Q_INLINE void q_few_groups(const struct oz_qblock *q, const uint8_t *codes, i
     vf lo = q->first ? v_zero() : v_load(q->c);
     vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
     int64_t g = 0;
-    for (; g + 4 <= groups; g += 4, codes += 3 * group_bytes, a += 3 * row_bytes) {
-        Q_ROWS_4(Q_FEW_BEGIN)
-        for (int64_t i = 0; i < steps; i++, codes += 128, a += a_step) {
-            Q_ROWS_4(Q_FEW_STEP)
-        }
-        Q_ROWS_4(Q_FEW_END)
+    if (4 * group_bytes <= Q_AHEAD) {
+        Q_FEW_GROUPS(4, Q_ROWS_4)
     }
-    for (; g < groups; g++) {
-        Q_FEW_BEGIN(0)
-        for (int64_t i = 0; i < steps; i++, codes += 128, a += a_step) {
-            Q_FEW_STEP(0)
-        }
-        Q_FEW_END(0)
-    }
+    Q_FEW_GROUPS(2, Q_ROWS_2)
+    Q_FEW_GROUPS(1, Q_ROWS_1)
     v_store(q->c, lo);
     v_store(q->c + OZ_VL, hi);
 }
