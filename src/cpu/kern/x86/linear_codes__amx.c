@@ -12,6 +12,9 @@
 
 #include <string.h>
 
+#if defined(__AVX512VBMI__)
+#include "cpu/kern/x86/e4m3_avx512.h"
+#endif
 #include "cpu/kern/x86/q_avx512.h"
 #include "cpu/kern/x86/strip_amx.h"
 #include "cpu/qgemm_tiles.h"
@@ -40,7 +43,7 @@ typedef float f32s __attribute__((vector_size(64), aligned(1), may_alias));
 struct tables {
     u16s e2m1; /* bf16 of the codes, twice: an index has a fifth bit, which is the next code's */
 #if defined(__AVX512VBMI__)
-    __m512i low[2], high[2]; /* bytes of bf16 of e4m3's magnitudes */
+    struct e4m3_tables e4m3;
 #else
     u16s small; /* of e4m3: m 2^-9 */
 #endif
@@ -67,25 +70,16 @@ OZ_Q_INLINE u16s pick(u16s table, u16s index)
 #if defined(__AVX512VBMI__)
 static void begin_e4m3(struct tables *t)
 {
-    _Alignas(64) uint8_t bytes[2][128];
-    for (unsigned i = 0; i < 128; i++) {
-        uint16_t value = oz_f32_to_bf16(oz_e4m3_to_f32((uint8_t)i));
-        bytes[0][i] = (uint8_t)value;
-        bytes[1][i] = (uint8_t)(value >> 8);
-    }
-    memcpy(t->low, bytes[0], sizeof t->low);
-    memcpy(t->high, bytes[1], sizeof t->high);
+    t->e4m3 = e4m3_tables();
 }
 
-OZ_Q_INLINE void e4m3_pairs(const struct tables *t, const uint8_t *codes, u32s out[2])
+OZ_Q_INLINE void step_e4m3(const struct tables *t, const uint8_t *codes, u32s out[2])
 {
-    const __m512i sign = _mm512_set1_epi8((char)0x80);
-    __m512i x = _mm512_loadu_si512(codes);
-    __m512i low = _mm512_permutex2var_epi8(t->low[0], x, t->low[1]);
-    __m512i high = _mm512_permutex2var_epi8(t->high[0], x, t->high[1]);
-    high = _mm512_ternarylogic_epi32(high, x, sign, 0xF8); /* high | (x & sign) */
-    out[0] = (u32s)_mm512_unpacklo_epi8(low, high);
-    out[1] = (u32s)_mm512_unpackhi_epi8(low, high);
+    __m512i first;
+    __m512i second;
+    e4m3_pairs(&t->e4m3, _mm512_loadu_si512(codes), &first, &second);
+    out[0] = (u32s)first;
+    out[1] = (u32s)second;
 }
 #else
 static void begin_e4m3(struct tables *t)
@@ -110,7 +104,7 @@ OZ_Q_INLINE u16s e4m3(const struct tables *t, u16s x)
     return value | (x & 0x80U) << 8;
 }
 
-OZ_Q_INLINE void e4m3_pairs(const struct tables *t, const uint8_t *codes, u32s out[2])
+OZ_Q_INLINE void step_e4m3(const struct tables *t, const uint8_t *codes, u32s out[2])
 {
     u16s x = *(const u16s *)(const void *)codes;
     u16s even = e4m3(t, x);
@@ -161,7 +155,7 @@ OZ_Q_INLINE void decode_step(enum oz_qcode code, const struct tables *t, const u
                              u32s *out)
 {
     if (code == OZ_QCODE_E4M3) {
-        e4m3_pairs(t, codes, out);
+        step_e4m3(t, codes, out);
         return;
     }
     for (int half = 0; half < 2; half++) {

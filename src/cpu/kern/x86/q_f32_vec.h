@@ -9,6 +9,9 @@
 #include "cpu/kern/ref/ref.h"
 #include "cpu/kern/x86/q_end_vec.h"
 #include "cpu/kern/x86/tile_vec.h"
+#if OZ_VL == 16
+#include "cpu/kern/x86/e4m3_avx512.h"
+#endif
 
 /* Where the tile finds column f of a decoded step k: panels of TILE_NR columns, one after the other. */
 #define QF_AT(block, k_all, k, f) \
@@ -50,13 +53,56 @@ TILE_INLINE void qf_step(enum oz_qcode code, const float *book, const uint8_t *c
     }
 }
 
-/* Two of K, in the order of pairs (cpu/qgemm.h): sixteen features of one of them are a transpose away. */
+/* Two of K, in the order of pairs (cpu/qgemm.h), so that a vector of features of one of them can be had. */
+#if OZ_VL == 16
+struct qf_columns {
+    __m512i of[2]; /* bf16 of pairs: of features 0 to 15, 16 to 31 */
+};
+typedef struct e4m3_tables qf_tables;
+
+TILE_INLINE qf_tables qf_tables_of(void)
+{
+    return e4m3_tables();
+}
+
+TILE_INLINE struct qf_columns qf_pairs_apart(const qf_tables *t, const uint8_t *codes)
+{
+    struct qf_columns c;
+    e4m3_pairs(t, qi_load(codes), &c.of[0], &c.of[1]);
+    return c;
+}
+
+/* Features from f on, a multiple of the lanes, of one of K. */
+TILE_INLINE vf qf_pair_values(const struct qf_columns *columns, int64_t k, int64_t f, bool nan)
+{
+    __m512i pairs = columns->of[f / 16];
+    (void)nan;
+    return qi_cast(k == 0 ? _mm512_slli_epi32(pairs, 16) : qi_and(pairs, 0xFFFF0000U));
+}
+
+/* May there be NaN among the codes of a step, which qf_pair_values has to mind? */
+TILE_INLINE bool qf_minds_nan(const uint8_t *codes)
+{
+    (void)codes;
+    return false;
+}
+#else
+/* Sixteen features of one of them are a transpose away. */
 struct qf_columns {
     __m128i of[2][2]; /* [k][features 0 to 15, 16 to 31] */
 };
+typedef struct {
+    char none;
+} qf_tables;
 
-TILE_INLINE struct qf_columns qf_pairs_apart(const uint8_t *codes)
+TILE_INLINE qf_tables qf_tables_of(void)
 {
+    return (qf_tables){0};
+}
+
+TILE_INLINE struct qf_columns qf_pairs_apart(const qf_tables *t, const uint8_t *codes)
+{
+    (void)t;
     const __m128i apart = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
     __m128i s[4];
     for (int i = 0; i < 4; i++) {
@@ -79,11 +125,17 @@ TILE_INLINE vf qf_pair_values(const struct qf_columns *columns, int64_t k, int64
     return nan ? qi_e4m3(x) : qi_e4m3_number(x);
 }
 
-TILE_INLINE void qf_pairs(const uint8_t *codes, float *block, int64_t k_all, int64_t k,
-                          const float *scales)
+TILE_INLINE bool qf_minds_nan(const uint8_t *codes)
 {
-    struct qf_columns columns = qf_pairs_apart(codes);
-    bool nan = qi_any_nan(codes, 64);
+    return qi_any_nan(codes, 64);
+}
+#endif
+
+TILE_INLINE void qf_pairs(const qf_tables *t, const uint8_t *codes, float *block, int64_t k_all,
+                          int64_t k, const float *scales)
+{
+    struct qf_columns columns = qf_pairs_apart(t, codes);
+    bool nan = qf_minds_nan(codes);
     for (int i = 0; i < 2; i++) {
         for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
             qf_put(block, k_all, k + i, f, qf_pair_values(&columns, i, f, nan), scales);
@@ -95,11 +147,12 @@ static void qf_decode(const struct oz_qlayout *l, const float *scales, const uin
                       int64_t k, void *block)
 {
     int64_t step = l->code == OZ_QCODE_E4M3 ? 2 : l->code == OZ_QCODE_S8 ? 4 : 8;
+    const qf_tables t = qf_tables_of();
     for (int64_t i = 0; i < k; i += step) {
         const float *s = scales != NULL ? scales + i / l->group * OZ_Q_NR : NULL;
         const uint8_t *at = codes + i * OZ_Q_NR * l->code_bits / 8;
         if (l->code == OZ_QCODE_E4M3) {
-            qf_pairs(at, block, k, i, s);
+            qf_pairs(&t, at, block, k, i, s);
         } else if (l->code == OZ_QCODE_S8) {
             qf_step(OZ_QCODE_S8, NULL, at, block, k, i, s);
         } else if (oz_qcode_has_book(l->code)) {
@@ -224,14 +277,15 @@ TILE_INLINE void qf_few_as(const struct oz_qblock *q, enum oz_qcode code, bool s
     const int64_t step = code == OZ_QCODE_E4M3 ? 2 : code == OZ_QCODE_S8 ? 4 : 8;
     const int64_t bytes = code == OZ_QCODE_E4M3 ? 64 : 128;
     const int64_t group = scaled ? q->w_group : q->k;
+    const qf_tables t = qf_tables_of();
     QF_EACH(QF_BEGIN)
     for (int64_t k = 0; k < q->k; k += group, scales += OZ_Q_NR) {
         QF_EACH(QF_SCALE)
         for (int64_t i = 0; i < group; i += step, codes += bytes, a += step) {
             q_ahead(codes);
             if (code == OZ_QCODE_E4M3) {
-                struct qf_columns columns = qf_pairs_apart(codes);
-                if (qi_any_nan(codes, bytes)) {
+                struct qf_columns columns = qf_pairs_apart(&t, codes);
+                if (qf_minds_nan(codes)) {
                     QF_EACH(QF_PAIRS_NAN)
                 } else {
                     QF_EACH(QF_PAIRS)
