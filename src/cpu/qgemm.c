@@ -20,6 +20,7 @@
 #define FEW_PANELS 2
 #define FEW_DEPTH 4096 /* of K in a block that streams */
 #define FEW_GROUPS 256
+#define FEW_SCALES 16  /* groups whose scales are converted together while codes stream */
 #define FEW_HEAD 1024  /* bytes of the next panel's codes that are asked for with its scales */
 #define FEW_AHEAD 8192 /* what kernels of few rows ask for ahead themselves (Q_AHEAD) */
 #define TASKS_PER_THREAD 4
@@ -207,6 +208,7 @@ static void lay_out(struct product *p, int64_t threads)
     l->a_scales = reserve(room, blocks * l->task_rows * l->scale_ld * (int64_t)sizeof(float));
     l->offsets = reserve(room, blocks * l->task_rows * l->scale_ld * (int64_t)sizeof(int32_t));
     int64_t groups = p->weight.group > 0 ? l->k_block / p->weight.group : 0;
+    groups = l->few ? min64(groups, FEW_SCALES) : groups;
     l->w_scales = reserve(&l->total, groups * OZ_Q_NR * (int64_t)sizeof(float));
     l->finish = reserve(&l->total, l->task_rows * (int64_t)sizeof(float));
 }
@@ -313,6 +315,45 @@ static const struct oz_qlayout *layout_of(const struct product *p, const uint8_t
     return packed == p->packed ? &p->weight : &p->up;
 }
 
+/* Few rows by one panel's block, as it streams: between its codes some scales at a time, so that what was
+ * asked for ahead arrives meanwhile and they stay in the first cache. */
+static void multiply_few(const struct product *p, const struct task *t,
+                         const struct oz_qlayout *weight, const struct oz_qblock *block, int64_t k0,
+                         const uint8_t *panel, float *sums)
+{
+    const struct oz_qgemm_kernel *k = p->kernel;
+    const uint8_t *codes = codes_at(p, panel, k0);
+    int64_t some = weight->group > 0 ? FEW_SCALES * weight->group : block->k;
+    struct oz_qblock q = *block;
+    q.values = weight->values;
+    q.w_group = weight->group;
+    q.c = sums;
+    for (int64_t at = 0; at < block->k; at += some) {
+        int64_t groups = q.group > 0 ? at / q.group : 0; /* of rows, before */
+        q.k = min64(some, block->k - at);
+        q.first = block->first && at == 0;
+        q.a = (const uint8_t *)block->a + at * row_bytes(k);
+        q.a_scales = block->a_scales != NULL ? block->a_scales + groups : NULL;
+        q.a_offsets = block->a_offsets != NULL ? block->a_offsets + groups : NULL;
+        if (weight->group > 0) {
+            q.w_scales = floats(t, p->l.w_scales);
+            k->scales(weight, panel, (k0 + at) / weight->group, q.k / weight->group,
+                      floats(t, p->l.w_scales));
+        }
+        k->run_few(t->rows, &q, weight->code, codes + at * OZ_Q_NR * weight->code_bits / 8);
+    }
+}
+
+/* Scales of the next panel are read before its codes. Those that the stream of codes runs into, it brings in
+ * its pace. */
+static void ask_scales(const struct product *p, const uint8_t *next)
+{
+    size_t head = p->weight.codes + FEW_HEAD;
+    for (size_t i = 0; head > FEW_AHEAD && i < head; i += LINE_BYTES) {
+        __builtin_prefetch(next + i, 0, 2);
+    }
+}
+
 /* All rows of a task by one panel's block. `next` is what comes after it, of the same size, or NULL. */
 static void multiply(const struct product *p, const struct task *t, const struct oz_qlayout *weight,
                      const struct oz_qblock *block, int64_t k0, const uint8_t *panel,
@@ -329,8 +370,8 @@ static void multiply(const struct product *p, const struct task *t, const struct
         q.w_scales = floats(t, l->w_scales);
         k->scales(weight, panel, k0 / weight->group, q.k / weight->group, floats(t, l->w_scales));
     }
-    int64_t most = l->few ? k->few : q.group > 0 ? k->group_mr : k->mr;
-    if (!l->few && k->decode != NULL) {
+    int64_t most = q.group > 0 ? k->group_mr : k->mr;
+    if (k->decode != NULL) {
         k->decode(weight, q.w_scales, codes, q.k, t->room + l->block);
         b = t->room + l->block;
     }
@@ -338,7 +379,6 @@ static void multiply(const struct product *p, const struct task *t, const struct
     int64_t step = oz_gemm_pad(bytes / ceil_div(t->rows, most), LINE_BYTES);
     int64_t asked = 0;
     for (int64_t r = 0; r < t->rows; r += most) {
-        int64_t rows = min64(most, t->rows - r);
         for (int64_t end = min64(bytes, asked + step); next != NULL && asked < end;
              asked += LINE_BYTES) {
             __builtin_prefetch(next + asked, 0, 2);
@@ -347,11 +387,7 @@ static void multiply(const struct product *p, const struct task *t, const struct
         q.a_scales = block->a_scales != NULL ? block->a_scales + r * l->scale_ld : NULL;
         q.a_offsets = block->a_offsets != NULL ? block->a_offsets + r * l->scale_ld : NULL;
         q.c = sums + r * OZ_Q_NR;
-        if (l->few) {
-            k->run_few(rows, &q, weight->code, codes);
-        } else {
-            k->run(rows, &q, b);
-        }
+        k->run(min64(most, t->rows - r), &q, b);
     }
 }
 
@@ -359,20 +395,19 @@ static void multiply_panels(const struct product *p, const struct task *t,
                             const struct oz_qblock *b, int64_t k0, const uint8_t *packed,
                             float *sums)
 {
+    const struct oz_qlayout *weight = layout_of(p, packed);
     for (int64_t panel = t->first; panel < t->last; panel++) {
-        size_t head = p->weight.codes + FEW_HEAD;
-        /* Scales are read before codes. Those that the stream of codes runs into, it brings in its pace. */
-        if (p->l.few && panel + 1 < p->l.panels && head > FEW_AHEAD) {
-            const uint8_t *scales = panel_at(p, packed, panel + 1);
-            for (size_t i = 0; i < head; i += LINE_BYTES) {
-                __builtin_prefetch(scales + i, 0, 2);
+        const uint8_t *at = panel_at(p, packed, panel);
+        const uint8_t *next = panel + 1 < t->last ? panel_at(p, packed, panel + 1) : NULL;
+        float *c = sums + (panel - t->first) * p->l.task_rows * OZ_Q_NR;
+        if (p->l.few) {
+            if (panel + 1 < p->l.panels) {
+                ask_scales(p, panel_at(p, packed, panel + 1));
             }
+            multiply_few(p, t, weight, b, k0, at, c);
+        } else {
+            multiply(p, t, weight, b, k0, at, next != NULL ? codes_at(p, next, k0) : NULL, c);
         }
-        const uint8_t *next = panel + 1 < t->last && !p->l.few
-                                  ? codes_at(p, panel_at(p, packed, panel + 1), k0)
-                                  : NULL;
-        multiply(p, t, layout_of(p, packed), b, k0, panel_at(p, packed, panel), next,
-                 sums + (panel - t->first) * p->l.task_rows * OZ_Q_NR);
     }
 }
 

@@ -166,7 +166,7 @@ OZ_Q_INLINE void few_as(const struct oz_qblock *q, enum oz_qcode code, q_step_fn
     struct tables t = tables(q->values);
     const uint8_t *a = q->a;
     if (q->group > 0) {
-        q_few_groups(q, codes, 32 / STEP(code), step, &t);
+        q_few_groups(q, codes, 32 / STEP(code), false, step, &t);
         return;
     }
     vf lo = q->first ? v_zero() : v_load(q->c);

@@ -336,20 +336,43 @@ static inline float q_level_at(const struct q_level *l, int64_t col)
     }
 }
 
-/* Scales of the groups of [k0, k0 + padded); zero behind the row's end. */
+/* Scales of `count` groups that lie one after the other, from `at` on, times a factor. */
+static inline void q_level_many(const struct q_level *l, int64_t at, int64_t count, float factor,
+                                float *scales)
+{
+    const uint8_t *codes = (const uint8_t *)l->scales + at;
+    uint8_t some[16] = {0};
+    for (int64_t i = 0; i < count; i += OZ_VL, codes += OZ_VL) {
+        int64_t n = count - i < OZ_VL ? count - i : OZ_VL;
+        memcpy(some, codes, (size_t)n);
+        qi_i x = l->dtype == OZ_DTYPE_F8_E8M0 ? qi_widen(qi_bytes(some))
+                                              : qi_widen_signed(qi_bytes(some));
+        vf s = l->dtype == OZ_DTYPE_F8_E8M0 ? qi_e8m0(x) : qi_e4m3(x);
+        v_store_n(scales + i, v_mul(s, v_set(factor)), n);
+    }
+}
+
+/* Scales of the groups of [k0, k0 + padded), which those of the first level are; zero behind the row's end. */
 static inline void q_row_scales(const struct oz_act *x, int64_t row, int64_t k0, int64_t padded,
                                 int64_t group, float factor, float *scales)
 {
     bool two = x->spec.scale_count == 2 && x->spec.scale[1].group_cols > 0;
     struct q_level first = q_level_of(x, 0, row);
     struct q_level second = two ? q_level_of(x, 1, row) : first;
-    for (int64_t k = 0; k < padded; k += group, scales++) {
-        *scales = 0;
-        if (k0 + k < x->cols) {
-            float s = q_level_at(&first, k0 + k) * factor;
-            *scales = two ? s * q_level_at(&second, k0 + k) : s;
+    int64_t count = padded / group;
+    int64_t there = (x->cols - k0 + group - 1) / group; /* up to the row's end */
+    there = there < 0 ? 0 : there < count ? there : count;
+    if (first.step == 1 && first.dtype != OZ_DTYPE_F32) {
+        q_level_many(&first, first.first + k0 / group, there, factor, scales);
+    } else {
+        for (int64_t g = 0; g < there; g++) {
+            scales[g] = q_level_at(&first, k0 + g * group) * factor;
         }
     }
+    for (int64_t g = 0; two && g < there; g++) {
+        scales[g] *= q_level_at(&second, k0 + g * group);
+    }
+    memset(scales + there, 0, (size_t)(count - there) * sizeof *scales);
 }
 
 /* ---- e2m1 as integers ---- */
