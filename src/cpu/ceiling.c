@@ -85,6 +85,23 @@ static uint64_t scalar_read(const void *memory, int64_t bytes)
     return a | b | c | d;
 }
 
+#define AHEAD 1024 /* elements: 8 KiB */
+
+/* On every tier a second way to read, since which one is faster depends on the processor: one stream that
+ * asks far ahead, as kernels read weights in the order in which they lie. */
+static uint64_t read_stream(const void *memory, int64_t bytes)
+{
+    const uint64_t *p = memory;
+    uint64_t a = 0;
+    uint64_t b = 0;
+    for (int64_t i = 0; i < bytes / 8; i += 8) {
+        __builtin_prefetch(p + i + AHEAD, 0, 2);
+        a |= p[i] | p[i + 1] | p[i + 2] | p[i + 3];
+        b |= p[i + 4] | p[i + 5] | p[i + 6] | p[i + 7];
+    }
+    return a | b;
+}
+
 static void scalar_update(void *memory, int64_t bytes)
 {
     uint64_t *p = memory;
@@ -225,6 +242,7 @@ struct oz_ceiling_memory {
     /* Of the round that runs. */
     const struct loops *loops;
     enum oz_ceiling kind;
+    int32_t way; /* of reading: the tier's, or read_stream's */
     uint8_t *at;
 };
 
@@ -240,10 +258,14 @@ static void run_memory(void *ctx, int64_t begin, int64_t end, int32_t thread)
     struct oz_ceiling_memory *m = ctx;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        if (m->kind == OZ_CEILING_READ) {
-            (void)m->loops->read(m->at + i * PIECE_BYTES, PIECE_BYTES);
+        uint8_t *piece = m->at + i * PIECE_BYTES;
+        if (m->kind == OZ_CEILING_UPDATE) {
+            m->loops->update(piece, PIECE_BYTES);
+        } else if (m->way == 0) {
+            (void)m->loops->read(piece, PIECE_BYTES);
         } else {
-            m->loops->update(m->at + i * PIECE_BYTES, PIECE_BYTES);
+            volatile uint64_t seen = read_stream(piece, PIECE_BYTES); /* else nothing is read */
+            (void)seen;
         }
     }
 }
@@ -278,10 +300,11 @@ void oz_ceiling_memory_close(struct oz_ceiling_memory **m)
 
 /* The next round: bytes moved, in 10^9, and the seconds it took. */
 static double run_round(struct oz_ceiling_memory *m, const struct loops *l, enum oz_ceiling kind,
-                        double *seconds)
+                        int32_t way, double *seconds)
 {
     m->loops = l;
     m->kind = kind;
+    m->way = way;
     m->at = m->memory + m->round++ % m->rounds * m->pieces * PIECE_BYTES;
     double start = oz_clock_seconds();
     oz_pool_for(m->pool, m->pieces, 1, run_memory, m);
@@ -300,18 +323,24 @@ static const struct loops *memory_loops(enum oz_tier tier, enum oz_ceiling kind)
     return known ? find_memory(mask, tier) : NULL;
 }
 
+#define WAYS(kind) ((kind) == OZ_CEILING_READ ? 2 : 1)
+
 double oz_ceiling_memory_rate(struct oz_ceiling_memory *m, enum oz_tier tier, enum oz_ceiling kind,
                               double seconds)
 {
     const struct loops *l = memory_loops(tier, kind);
-    double moved = 0;
-    double took = 0;
-    while (l != NULL && (took < seconds || moved == 0)) {
-        double round;
-        moved += run_round(m, l, kind, &round);
-        took += round;
+    double best = 0;
+    for (int32_t way = 0; l != NULL && way < WAYS(kind); way++) {
+        double moved = 0;
+        double took = 0;
+        while (took < seconds / WAYS(kind) || moved == 0) {
+            double round;
+            moved += run_round(m, l, kind, way, &round);
+            took += round;
+        }
+        best = fmax(best, moved / took);
     }
-    return took > 0 ? moved / took : 0;
+    return best;
 }
 
 /* Rounds one after the other through the memory, over and over, at least once; the best of them. */
@@ -324,7 +353,7 @@ static double memory_rate(struct oz_pool *pool, enum oz_tier tier, enum oz_ceili
     double start = oz_clock_seconds();
     while (m != NULL && (oz_clock_seconds() - start < seconds || m->round < m->rounds)) {
         double took;
-        double moved = run_round(m, l, kind, &took);
+        double moved = run_round(m, l, kind, (int32_t)(m->round % WAYS(kind)), &took);
         best = fmax(best, moved / took);
     }
     oz_ceiling_memory_close(&m);

@@ -38,7 +38,7 @@ const char *oz_ceiling_unit(enum oz_ceiling kind);
 double oz_cpu_ceiling(enum oz_tier tier, enum oz_ceiling kind, double seconds);
 
 /* All threads of a pool together. Products: the sum of each thread's best. Memory, which they share:
- * the best of rounds in which all take part. */
+ * the best of rounds in which all take part. Reading is tried in two ways. */
 double oz_cpu_ceiling_pool(struct oz_pool *pool, enum oz_tier tier, enum oz_ceiling kind,
                            double seconds);
 
@@ -47,7 +47,8 @@ struct oz_ceiling_memory;
 struct oz_ceiling_memory *oz_ceiling_memory_open(struct oz_pool *pool);
 void oz_ceiling_memory_close(struct oz_ceiling_memory **m);
 
-/* The mean of rounds that take `seconds` together. */
+/* The mean of rounds that take `seconds` together; of reading, that of the faster of two ways, half of the
+ * time each. */
 double oz_ceiling_memory_rate(struct oz_ceiling_memory *m, enum oz_tier tier, enum oz_ceiling kind,
                               double seconds);
 
