@@ -19,11 +19,17 @@ struct late_figures {
     int32_t queues, events; /* that there are */
     int32_t uploads;        /* that were late, in all */
     int32_t uploads_left;   /* before one fails (OZ_ERR_DEVICE); negative: none does */
+    int32_t encodes_left;   /* likewise */
+    int32_t encoded, drawn; /* chunks */
 };
 extern struct late_figures late_device;
 
 /* A copy of the CPU device `of`, which must outlive it; figures begin anew. */
 void late_device_init(struct oz_device *far, struct oz_device *of);
+
+/* Has it encode rows of bf16 itself, late too, and draw dummies. */
+#define LATE_ENCODER "late_encoder"
+void late_device_encodes(struct oz_device *far);
 
 /* Bytes that are held of device and of pinned memory. */
 size_t late_device_taken(void);

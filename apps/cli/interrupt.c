@@ -1,14 +1,17 @@
 #include "interrupt.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
-static volatile sig_atomic_t interrupted;
+/* Any thread may be the one that takes the signal. */
+static atomic_int interrupted;
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a signal handler may write it");
 
 static void note(int number)
 {
     (void)number;
-    interrupted = 1;
+    atomic_store(&interrupted, 1);
 }
 
 void cli_interrupt_catch(void)
@@ -28,5 +31,5 @@ void cli_interrupt_catch(void)
 
 bool cli_interrupted(void)
 {
-    return interrupted != 0;
+    return atomic_load(&interrupted) != 0;
 }

@@ -23,6 +23,15 @@ bool oz_ckpt_is_drawn(const struct oz_ckpt *ckpt)
     return ckpt->drawn != NULL;
 }
 
+void oz_ckpt_drawn_source(const struct oz_ckpt *c, const struct oz_tensor_view *t,
+                          const uint16_t **table, uint64_t *state)
+{
+    int64_t index = 0;
+    (void)oz_ckpt_find(c, t->name, &index);
+    *table = c->drawn->sources[index].table;
+    *state = c->drawn->sources[index].state;
+}
+
 void oz_ckpt_drawn_destroy(struct oz_ckpt_drawn *d)
 {
     if (d != NULL) {

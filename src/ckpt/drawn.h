@@ -27,6 +27,10 @@ struct oz_ckpt_drawing {
 OZ_MUST_USE enum oz_status oz_ckpt_draw(struct oz_ckpt **out, const struct oz_ckpt_drawing *drawing,
                                         struct oz_error *err);
 
+/* What oz_noise_fill needs for a tensor that is drawn. */
+void oz_ckpt_drawn_source(const struct oz_ckpt *ckpt, const struct oz_tensor_view *tensor,
+                          const uint16_t **table, uint64_t *state);
+
 /* Was it made so? */
 bool oz_ckpt_is_drawn(const struct oz_ckpt *ckpt);
 

@@ -423,48 +423,56 @@ static bool is_later_part(const char *name)
            strncmp(name + n - tail, first, 6) != 0;
 }
 
-/* The one file of a folder without the usual names, whatever its own: GGUF files and those that ComfyUI
- * uses have names of their own. */
+#define INDEX ".safetensors.index.json"
+
+/* The one index of a folder without the usual names, or its one file, whatever their own names: GGUF files,
+ * msModelSlim's and those that ComfyUI uses have names of their own. */
 static enum oz_status open_lone_file(struct oz_ckpt *c, const char *folder, const char *stem,
                                      struct oz_error *err)
 {
     char *name = NULL;
-    int count = 0;
+    int files = 0;
+    int indexes = 0;
     DIR *dir = opendir(folder);
     for (struct dirent *e = dir != NULL ? readdir(dir) : NULL; e != NULL; e = readdir(dir)) {
-        if (ends_with(e->d_name, ".safetensors") ||
-            (ends_with(e->d_name, ".gguf") && !is_later_part(e->d_name))) {
+        bool index = ends_with(e->d_name, INDEX);
+        bool file = ends_with(e->d_name, ".safetensors") ||
+                    (ends_with(e->d_name, ".gguf") && !is_later_part(e->d_name));
+        if (index || (file && indexes == 0)) {
             oz_free(name);
             name = oz_strdup(e->d_name);
-            count++;
         }
+        indexes += index;
+        files += file;
     }
     if (dir != NULL) {
         closedir(dir);
     }
-    if (count != 1) {
+    if (indexes > 1 || (indexes == 0 && files != 1)) {
         oz_free(name);
-        return OZ_FAIL(
-            err, OZ_ERR_IO,
-            "%s holds no checkpoint that ounce reads: neither %s.safetensors.index.json, "
-            "nor %s.safetensors, nor one .safetensors or .gguf file of another name (but %d).",
-            folder, stem, stem, count);
+        return OZ_FAIL(err, OZ_ERR_IO,
+                       "%s holds no checkpoint that ounce reads: neither %s" INDEX
+                       ", nor %s.safetensors, nor one index, .safetensors or .gguf file of another "
+                       "name (but %d).",
+                       folder, stem, stem, indexes > 1 ? indexes : files);
     }
     char *path = name != NULL ? oz_file_join(folder, name) : NULL;
     oz_free(name);
     if (path == NULL) {
         return OZ_FAIL_NOMEM(err, folder);
     }
-    enum oz_status status = open_single(c, path, err);
+    enum oz_status status =
+        indexes > 0 ? open_index(c, path, folder, err) : open_single(c, path, err);
     oz_free(path);
-    return status;
+    OZ_TRY(status);
+    return indexes > 0 ? find_strays(c, folder, err) : OZ_OK;
 }
 
 static enum oz_status open_folder(struct oz_ckpt *c, const char *folder, const char *const *stems,
                                   struct oz_error *err)
 {
     static const char *const usual[] = {"diffusion_pytorch_model", "model", NULL};
-    static const char *const suffixes[] = {".safetensors.index.json", ".safetensors"};
+    static const char *const suffixes[] = {INDEX, ".safetensors"};
     for (const char *const *stem = stems != NULL ? stems : usual; *stem != NULL; stem++) {
         for (int i = 0; i < 2; i++) {
             char *path;

@@ -63,9 +63,8 @@ struct oz_ckpt;
  * Opens a checkpoint: a .safetensors file, an .index.json, a .gguf file (of several parts the first:
  * the others are found beside it), or a folder that holds one of
  * `<stem>.safetensors.index.json`, `<stem>.safetensors` for the given stems in order (NULL ends the
- * list; NULL list: "diffusion_pytorch_model", "model"), or else one file of any name that ends in
- * .safetensors or .gguf. The index wins over a
- * lone file beside it. Index and shards are compared both ways. Shapes of a GGUF file are row-major here,
+ * list; NULL list: "diffusion_pytorch_model", "model"), or else one index of any other stem, or one file
+ * of any name that ends in .safetensors or .gguf. The index wins over files beside it. Index and shards are compared both ways. Shapes of a GGUF file are row-major here,
  * as "comfy.gguf.orig_shape.<tensor>" says where it does.
  * On success *out is the caller's to close. OZ_ERR_IO: cannot be read; OZ_ERR_FORMAT: malformed, or
  * index and shards disagree; OZ_ERR_UNSUPPORTED: a container or dtype that ounce does not read;

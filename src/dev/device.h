@@ -115,7 +115,7 @@ struct oz_device {
 
 /* Version of this contract between the engine and a backend that is a plug-in; raised with every
  * change of struct oz_device, struct oz_op_table or an operator's arguments. */
-#define OZ_BACKEND_ABI 8U
+#define OZ_BACKEND_ABI 9U
 
 /* A backend as the registry lists it. */
 struct oz_backend {

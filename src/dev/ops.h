@@ -548,6 +548,30 @@ struct oz_encoder {
                    int64_t stride, struct oz_encode_state *state);
 };
 
+/*
+ * Rows of a weight that a device encodes itself, from rows as a file stores them: to the codec's own
+ * bytes. w: whole planes in device memory; rows [row0, row0 + rows) of a slice, whole scopes as the codec's
+ * encode takes them.
+ */
+struct oz_encode_rows_args {
+    const struct oz_weight *w;
+    int64_t slice, row0, rows;
+    const void *src; /* device memory, aligned to OZ_DEVICE_ALIGN: [rows, w->cols], without gaps */
+    struct oz_encode_state state; /* the rule, and what the passes over the scope have learnt */
+    /* Device memory. Becomes the least row * cols + col (of the slice) of a NaN or infinity, where that
+     * is less than what stands there; with keep_nonfinite it stays as it is. */
+    uint64_t *bad;
+};
+
+/* Elements [first, first + count) of a tensor that is drawn (num/noise.h), as bf16. All but `state` is
+ * device memory; dst is aligned to 8 bytes. */
+struct oz_draw_args {
+    const uint16_t *table; /* [OZ_NOISE_NUMBERS] */
+    uint64_t state;
+    int64_t first, count;
+    void *dst;
+};
+
 /* What a running operator gets besides its arguments. */
 struct oz_op_ctx {
     struct oz_device *dev;
@@ -590,6 +614,16 @@ struct oz_op_table {
     /* How the host makes a codec's cells fast from elements of `stored`; NULL: as the codec does. */
     const struct oz_encoder *(*find_encoder)(const struct oz_device *dev,
                                              const struct oz_codec *codec, enum oz_dtype stored);
+    /* The name of what encodes such rows on the device, in the order of the queue; NULL: the host does.
+     * Both members NULL: it never does. */
+    const char *(*row_encoder)(const struct oz_device *dev, const struct oz_codec *codec,
+                               enum oz_dtype stored);
+    OZ_MUST_USE enum oz_status (*encode_rows)(struct oz_device *dev, struct oz_queue *queue,
+                                              const struct oz_encode_rows_args *a,
+                                              struct oz_error *err);
+    /* Draws on the device, in the order of the queue. NULL: the host does. */
+    OZ_MUST_USE enum oz_status (*draw)(struct oz_device *dev, struct oz_queue *queue,
+                                       const struct oz_draw_args *a, struct oz_error *err);
 
 #define OZ_OP_MEMBER(id, name, args) \
     OZ_MUST_USE enum oz_status (*name)(const struct oz_op_ctx *ctx, const args *a);

@@ -108,6 +108,30 @@ static enum oz_status code_values(const struct oz_tensor_view *t, const struct o
     return OZ_OK;
 }
 
+/* Numbers of f32 out of I64 whose low halves they are. */
+static enum oz_status read_words(const struct oz_ckpt *ckpt, const struct oz_tensor_view *t,
+                                 struct oz_load_cells cells, uint8_t *dst, struct oz_error *err)
+{
+    uint8_t words[4096];
+    for (int64_t at = 0; at < cells.bytes;) {
+        int64_t left = 2 * (cells.bytes - at);
+        int64_t n = left < (int64_t)sizeof words ? left : (int64_t)sizeof words;
+        OZ_TRY(oz_ckpt_read(ckpt, t, 2 * (cells.first + at), n, words, err));
+        for (int64_t i = 0; i < n; i += 8, at += 4) {
+            uint32_t high;
+            memcpy(&high, words + i + 4, sizeof high);
+            if (high != 0) {
+                return OZ_FAIL(err, OZ_ERR_FORMAT,
+                               "Tensor %s: element %" PRId64
+                               " is no number of 32 bits, widened; the file is damaged.",
+                               t->name, (cells.first + at) / 4);
+            }
+            memcpy(dst + at, words + i, 4);
+        }
+    }
+    return OZ_OK;
+}
+
 static void move_floats(enum oz_plane_move move, float factor, uint8_t *dst, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += 4) {
@@ -141,9 +165,9 @@ static enum oz_status read_apart(const struct oz_ckpt *ckpt, const struct oz_sto
     if (oz_weight_plane_bytes(w, plane, &all, &line) != OZ_OK || line == 0) {
         return OZ_FAIL(err, OZ_ERR_INTERNAL, "Tensor %s: a plane has no size.", t->name);
     }
-    int64_t cell_bits = cell_bits_of(w, plane); /* codes of 4 bits lie in bytes, or words */
+    int64_t cell_bits = cell_bits_of(w, plane); /* codes and zero points may lie in words */
     int64_t rows = cells.bytes / line;
-    struct grid g = {.bits = cell_bits == 4 && !values ? 4 : oz_dtype_bits(t->dtype),
+    struct grid g = {.bits = cell_bits <= 8 && !values ? cell_bits : oz_dtype_bits(t->dtype),
                      .rows = all / line / (w->slices > 0 ? w->slices : 1),
                      .cols = cells_of_row(w, plane, line)};
     bool same = !values && g.bits == cell_bits;
@@ -237,16 +261,19 @@ static enum oz_status move_cells(const struct oz_ckpt *ckpt, const struct oz_sto
         int64_t half = cells.bytes / 2;
         OZ_TRY(oz_ckpt_read(ckpt, t, cells.first / 2, half, dst + half, err));
         widen(t->dtype, dst, cells.bytes / 4);
+    } else if (move == OZ_MOVE_WORDS) {
+        OZ_TRY(read_words(ckpt, t, cells, dst, err));
     } else {
         OZ_TRY(oz_ckpt_read(ckpt, t, cells.first, cells.bytes, dst, err));
     }
     for (int64_t i = 0; move == OZ_MOVE_NIBBLES && i < cells.bytes; i++) {
         dst[i] = (uint8_t)(dst[i] << 4 | dst[i] >> 4);
     }
+    const uint8_t signs = cell_bits_of(w, plane) == 8 ? 0x80 : 0x88;
     for (int64_t i = 0; move == OZ_MOVE_SIGNED && i < cells.bytes; i++) {
-        dst[i] ^= 0x88;
+        dst[i] ^= signs;
     }
-    if (move == OZ_MOVE_RECIPROCAL || move == OZ_MOVE_TIMES) {
+    if (move == OZ_MOVE_RECIPROCAL || move == OZ_MOVE_TIMES || move == OZ_MOVE_WORDS) {
         move_floats(move, stored->number, dst, cells.bytes);
     }
     return OZ_OK;
@@ -361,19 +388,31 @@ static int64_t run_of(const struct oz_load_part *part, int64_t row, int64_t rows
 }
 
 enum oz_status oz_load_read_rows(const struct oz_ckpt *ckpt, const struct oz_load_item *item,
-                                 const struct oz_weight *w, enum oz_plane plane, int64_t row0,
-                                 int64_t rows, bool keep_nonfinite, void *base,
+                                 const struct oz_weight *w, enum oz_plane plane, int64_t slice,
+                                 int64_t row0, int64_t rows, bool keep_nonfinite, void *base,
                                  struct oz_error *err)
 {
     const struct oz_load_part *part = &item->parts[0];
     bool moved = part->layer->transform != 0;
+    int64_t all;
+    int64_t line;
+    if (oz_weight_plane_bytes(w, plane, &all, &line) != OZ_OK) {
+        return OZ_FAIL(err, OZ_ERR_INTERNAL, "%s: a plane has no size.", part->layer->name);
+    }
+    if (slice > 0 && item->planes->planes[plane].move != OZ_MOVE_BYTES) {
+        return OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                       "%s: experts are read where the file has their planes as they are.",
+                       part->layer->name);
+    }
+    int64_t before = slice * (w->slices > 0 ? all / w->slices : 0); /* of other slices */
     for (int64_t row = row0; row < row0 + rows;) {
         int64_t from = row;
         int64_t n = moved ? run_of(part, row, row0 + rows - row, &from) : rows;
         struct oz_load_cells to = oz_load_cells(w, plane, row, n);
-        uint8_t *dst = (uint8_t *)((uintptr_t)base + (uintptr_t)to.first);
-        OZ_TRY(oz_load_read_cells(ckpt, item->planes, w, plane, oz_load_cells(w, plane, from, n),
-                                  keep_nonfinite, dst, err));
+        struct oz_load_cells cells = oz_load_cells(w, plane, from, n);
+        uint8_t *dst = (uint8_t *)((uintptr_t)base + (uintptr_t)(before + to.first));
+        cells.first += before;
+        OZ_TRY(oz_load_read_cells(ckpt, item->planes, w, plane, cells, keep_nonfinite, dst, err));
         row += n;
     }
     return OZ_OK;

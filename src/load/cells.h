@@ -14,13 +14,13 @@ OZ_MUST_USE enum oz_status oz_load_read_cells(const struct oz_ckpt *ckpt,
                                               struct oz_load_cells cells, bool keep_nonfinite,
                                               uint8_t *dst, struct oz_error *err);
 
-/* The same for the rows [row0, row0 + rows) of an item, which may lie elsewhere in the file; `base` is the
- * plane's first cell. */
+/* The same for the rows [row0, row0 + rows) of a slice of an item, which may lie elsewhere in the file;
+ * `base` is the plane's first cell. */
 OZ_MUST_USE enum oz_status oz_load_read_rows(const struct oz_ckpt *ckpt,
                                              const struct oz_load_item *item,
                                              const struct oz_weight *w, enum oz_plane plane,
-                                             int64_t row0, int64_t rows, bool keep_nonfinite,
-                                             void *base, struct oz_error *err);
+                                             int64_t slice, int64_t row0, int64_t rows,
+                                             bool keep_nonfinite, void *base, struct oz_error *err);
 
 /* OZ_ERR_FORMAT: a block of a GGUF tensor has a scale that is no number. */
 OZ_MUST_USE enum oz_status oz_load_fail_block(const struct oz_tensor_view *t, int64_t block,

@@ -8,6 +8,7 @@
 #include "load/cells.h"
 #include "load/expand.h"
 #include "num/float.h"
+#include "num/float8.h"
 #include "num/rotate.h"
 
 #define BAND_ELEMENTS (INT64_C(1) << 20) /* of rows that are expanded together */
@@ -52,6 +53,10 @@ static int64_t shared_floats(const struct oz_load_item *item)
     if (s->planes[OZ_PLANE_SCALES3].tensor != NULL) {
         floats += item->shape.rows;
     }
+    if (s->rotate_rows > 0) {
+        int64_t cols = item->shape.cols / s->rotate_rows;
+        floats += (int64_t)s->rotate_rows * s->rotate_rows + cols * cols + item->shape.cols;
+    }
     return floats + s->rank * (item->shape.cols + item->shape.rows);
 }
 
@@ -70,6 +75,7 @@ int64_t oz_load_expand_staging(const struct oz_load_item *item, int64_t rows)
 
 struct parts {
     float *row, *smooth, *channels, *down, *up;
+    float *left, *right, *between; /* of the factors: a row that one of them is in */
 };
 
 /* The parts' places in the memory: they follow from the shape. */
@@ -86,11 +92,31 @@ static struct parts parts_at(const struct oz_load_item *item, uint8_t *memory)
         p.channels = at;
         at += item->shape.rows;
     }
+    if (s->rotate_rows > 0) {
+        int64_t cols = item->shape.cols / s->rotate_rows;
+        p.left = at;
+        p.right = p.left + (int64_t)s->rotate_rows * s->rotate_rows;
+        p.between = p.right + cols * cols;
+        at = p.between + item->shape.cols;
+    }
     if (s->rank > 0) {
         p.down = at;
         p.up = at + s->rank * item->shape.cols;
     }
     return p;
+}
+
+/* Of those that are not there the identity. */
+static enum oz_status read_factor(const struct oz_ckpt *ckpt, const struct oz_stored_weight *s,
+                                  enum oz_plane plane, int64_t n, float *dst, struct oz_error *err)
+{
+    if (s->planes[plane].tensor != NULL) {
+        return oz_load_read_matrix(ckpt, s, plane, n, n, dst, err);
+    }
+    for (int64_t i = 0; i < n * n; i++) {
+        dst[i] = i % (n + 1) == 0 ? 1.0F : 0.0F;
+    }
+    return OZ_OK;
 }
 
 static enum oz_status read_parts(const struct oz_load_args *a, const struct oz_load_item *item,
@@ -113,6 +139,11 @@ static enum oz_status read_parts(const struct oz_load_args *a, const struct oz_l
     if (p->channels != NULL) {
         OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_SCALES3, rows, 1, p->channels, err));
     }
+    if (s->rotate_rows > 0) {
+        int64_t n = s->rotate_rows;
+        OZ_TRY(read_factor(ckpt, s, OZ_PLANE_ROTATE_L, n, p->left, err));
+        OZ_TRY(read_factor(ckpt, s, OZ_PLANE_ROTATE_R, cols / n, p->right, err));
+    }
     if (s->rank > 0) {
         OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_LOW_RANK_A, s->rank, cols, p->down, err));
         OZ_TRY(oz_load_read_matrix(ckpt, s, OZ_PLANE_LOW_RANK_B, rows, s->rank, p->up, err));
@@ -127,6 +158,29 @@ static void smooth(const struct oz_stored_weight *s, const struct parts *p, int6
     }
 }
 
+/* w is for the activations L^T X R, both as matrices of L's rows: of X it is L w R^T. */
+static void apply_factors(const struct parts *p, int64_t rows, int64_t cols, float *w)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t c = 0; c < cols; c++) {
+            double sum = 0;
+            for (int64_t j = 0; j < cols; j++) {
+                sum += (double)w[i * cols + j] * (double)p->right[c * cols + j];
+            }
+            p->between[i * cols + c] = (float)sum;
+        }
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < cols; c++) {
+            double sum = 0;
+            for (int64_t i = 0; i < rows; i++) {
+                sum += (double)p->left[r * rows + i] * (double)p->between[i * cols + c];
+            }
+            w[r * cols + c] = (float)sum;
+        }
+    }
+}
+
 /* One row, decoded, becomes that of y = W x with plain x. */
 static void apply(const struct oz_load_item *item, const struct parts *p, int64_t row, float *w)
 {
@@ -135,8 +189,14 @@ static void apply(const struct oz_load_item *item, const struct parts *p, int64_
     for (int64_t c = 0; c < cols && p->channels != NULL; c++) {
         w[c] *= p->channels[row];
     }
+    for (int64_t c = 0; c < cols && s->e4m3_scale != 0; c++) {
+        w[c] = oz_e4m3_to_f32(oz_f32_to_e4m3(w[c] / s->e4m3_scale)) * s->e4m3_scale;
+    }
     if (s->rotate_cols > 0) {
         oz_rotate_row(w, cols, s->rotate_cols);
+    }
+    if (s->rotate_rows > 0) {
+        apply_factors(p, s->rotate_rows, cols / s->rotate_rows, w);
     }
     if (!s->smooth_last) {
         smooth(s, p, cols, w);
@@ -179,7 +239,7 @@ static enum oz_status read_band(const struct oz_load_args *a, const struct oz_lo
         if (!w.planes[i].present) {
             continue;
         }
-        OZ_TRY(oz_load_read_rows(a->match->ckpt, item, &w, (enum oz_plane)i, row0, rows,
+        OZ_TRY(oz_load_read_rows(a->match->ckpt, item, &w, (enum oz_plane)i, 0, row0, rows,
                                  a->keep_nonfinite, view->planes[i].data, err));
     }
     return OZ_OK;

@@ -415,6 +415,23 @@ static void add_side_planes(struct oz_load_item *item)
     }
 }
 
+/* The device's encoder of rows as they are staged. Values that change on the way, and planes that no scale
+ * of the rows makes, are the host's. */
+static const char *find_row_encoder(const struct oz_load_args *a, const struct oz_load_item *item)
+{
+    bool streams = item->way == OZ_WAY_STREAM && item->packed_bytes == 0;
+    if (!item->encodes || !streams || item->adds_one || item->lora_rank > 0 ||
+        a->dev->host_memory || a->dev->ops->row_encoder == NULL) {
+        return NULL;
+    }
+    for (int i = OZ_PLANE_FIRST_SIDE; i < OZ_PLANE_COUNT; i++) {
+        if (item->weight.planes[i].present) {
+            return NULL;
+        }
+    }
+    return a->dev->ops->row_encoder(a->dev, item->codec, item->staged);
+}
+
 static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *item,
                             struct oz_error *err)
 {
@@ -447,6 +464,7 @@ static enum oz_status place(const struct oz_load_args *a, struct oz_load_item *i
     if (item->encodes && a->dev->ops->find_encoder != NULL && !item->adds_one) {
         item->encoder = a->dev->ops->find_encoder(a->dev, item->codec, item->staged);
     }
+    item->row_encoder = find_row_encoder(a, item);
     if (a->stats != NULL) {
         a->stats->arena_bytes += item->packed_bytes + item->plane_bytes;
         a->stats->mapped_bytes += item->way == OZ_WAY_MAPPED ? item->parts[0].tensor->bytes : 0;

@@ -52,6 +52,8 @@ struct oz_load_item {
     const char *fused;                /* items of equal names share one scale; NULL */
     int32_t fused_index;              /* within the group */
     const struct oz_encoder *encoder; /* NULL: the codec's own */
+    const char *
+        row_encoder; /* of the device, which gets rows as they are staged; NULL: the host encodes */
     const char
         *kernels[OZ_SCHEME_MODES]; /* that read it in each activation mode; NULL: no such mode */
     int32_t pack_rows;             /* bands to be packed begin at multiples of it */
@@ -146,6 +148,11 @@ int64_t oz_load_count_reads(const struct oz_load_item *item, int64_t slice, int6
 /* File and first byte of a band's first read. */
 void oz_load_band_origin(const struct oz_load_item *item, int64_t slice, int64_t row0, int64_t rows,
                          int32_t *file, int64_t *offset);
+
+/* Are rows [row0, row0 + rows) of a slice neighbours in the file, in this order? Then the tensor, and which
+ * of its elements is the first. */
+bool oz_load_is_one_run(const struct oz_load_item *item, int64_t slice, int64_t row0, int64_t rows,
+                        const struct oz_tensor_view **tensor, int64_t *first);
 
 /*
  * Reads rows [row0, row0 + rows) of a slice as the file stores their elements to dst [rows, cols],

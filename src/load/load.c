@@ -91,7 +91,8 @@ static enum oz_status load_items(const struct oz_load_args *a, struct oz_load_it
     struct progress p = {.args = a};
     enum oz_status status = check_files(a, err);
     if (status == OZ_OK && a->ring != NULL) {
-        status = oz_load_ring_reserve(a->ring, a->dev, (size_t)schedule->staging_bytes, err);
+        status = oz_load_ring_reserve(a->ring, a->dev, (size_t)schedule->staging_bytes,
+                                      (size_t)schedule->room_bytes, err);
     }
     if (status == OZ_OK) {
         bind_planes(items);
@@ -139,8 +140,8 @@ static void count(const struct oz_load_args *a, const struct oz_load_items *item
             s->encoded_bytes += item->packed_bytes + item->plane_bytes;
         }
     }
-    s->staging_bytes =
-        schedule->staging_bytes > s->staging_bytes ? schedule->staging_bytes : s->staging_bytes;
+    int64_t staging = schedule->staging_bytes + schedule->rooms_bytes;
+    s->staging_bytes = staging > s->staging_bytes ? staging : s->staging_bytes;
 }
 
 static enum oz_status load_with(const struct oz_load_args *a, struct oz_load_items *items,

@@ -25,6 +25,8 @@
 #include "quant/assign.h"
 
 #define OZ_LOAD_RING_BYTES (INT64_C(64) << 20) /* default budget of all staging */
+#define OZ_LOAD_AHEAD_BYTES \
+    (INT64_C(256) << 20) /* that the system is asked to have read, in its cache */
 
 /* What a load took. */
 struct oz_load_stats {

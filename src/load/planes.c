@@ -57,15 +57,15 @@ int64_t oz_load_planes_staging(const struct oz_load_args *a, const struct oz_loa
 }
 
 static enum oz_status read_rows(const struct oz_load_args *a, const struct oz_load_item *item,
-                                const struct oz_weight *to, int64_t row0, int64_t rows,
-                                struct oz_error *err)
+                                const struct oz_weight *to, int64_t slice, int64_t row0,
+                                int64_t rows, struct oz_error *err)
 {
     for (int i = 0; i < OZ_PLANE_FIRST_SIDE; i++) {
         if (!item->weight.planes[i].present) {
             continue;
         }
-        OZ_TRY(oz_load_read_rows(a->match->ckpt, item, &item->weight, (enum oz_plane)i, row0, rows,
-                                 a->keep_nonfinite, to->planes[i].data, err));
+        OZ_TRY(oz_load_read_rows(a->match->ckpt, item, &item->weight, (enum oz_plane)i, slice, row0,
+                                 rows, a->keep_nonfinite, to->planes[i].data, err));
         if (item->planes->shifted != NULL) {
             OZ_TRY(oz_load_unshift(a, item, to->planes[i].data, err));
         }
@@ -75,8 +75,8 @@ static enum oz_status read_rows(const struct oz_load_args *a, const struct oz_lo
 
 /* Staged cells to the device's planes. */
 static enum oz_status send_rows(const struct oz_load_args *a, const struct oz_load_item *item,
-                                const struct oz_weight *from, int64_t row0, int64_t rows,
-                                struct oz_error *err)
+                                const struct oz_weight *from, int64_t slice, int64_t row0,
+                                int64_t rows, struct oz_error *err)
 {
     struct oz_device *dev = a->dev;
     for (int i = 0; i < OZ_PLANE_FIRST_SIDE; i++) {
@@ -85,31 +85,34 @@ static enum oz_status send_rows(const struct oz_load_args *a, const struct oz_lo
             continue;
         }
         struct oz_load_cells cells = oz_load_cells(&item->weight, (enum oz_plane)i, row0, rows);
-        OZ_TRY(dev->upload(dev, NULL, (void *)((uintptr_t)to->data + (uintptr_t)cells.first),
-                           (const void *)((uintptr_t)from->planes[i].data + (uintptr_t)cells.first),
+        uintptr_t at = (uintptr_t)(slice * to->slice_stride_bytes + cells.first);
+        OZ_TRY(dev->upload(dev, NULL, (void *)((uintptr_t)to->data + at),
+                           (const void *)((uintptr_t)from->planes[i].data + at),
                            (size_t)cells.bytes, err));
     }
     return dev->wait(dev, NULL, err);
 }
 
 static enum oz_status put_chunk(const struct oz_load_args *a, const struct oz_load_item *item,
-                                const struct oz_weight *view, int64_t row0, int64_t rows,
-                                struct oz_error *err)
+                                const struct oz_weight *view, int64_t slice, int64_t row0,
+                                int64_t rows, struct oz_error *err)
 {
     return item->packed_bytes > 0
-               ? a->dev->ops->pack_band(a->dev, NULL, item->param, 0, row0, rows, view, err)
-               : send_rows(a, item, view, row0, rows, err);
+               ? a->dev->ops->pack_band(a->dev, NULL, item->param, slice, row0, rows, view, err)
+               : send_rows(a, item, view, slice, row0, rows, err);
 }
 
 static enum oz_status load_chunks(const struct oz_load_args *a, const struct oz_load_item *item,
                                   uint8_t *staging, struct oz_error *err)
 {
     int64_t chunk = chunk_rows(item);
-    for (int64_t r = 0; r < item->shape.rows; r += chunk) {
+    for (int64_t i = 0; i < item->shape.slices * ((item->shape.rows + chunk - 1) / chunk); i++) {
+        int64_t slice = i % item->shape.slices;
+        int64_t r = i / item->shape.slices * chunk;
         int64_t rows = item->shape.rows - r < chunk ? item->shape.rows - r : chunk;
-        struct oz_weight view = oz_load_stage_view(&item->weight, 0, r, rows, staging);
-        OZ_TRY(read_rows(a, item, &view, r, rows, err));
-        OZ_TRY(put_chunk(a, item, &view, r, rows, err));
+        struct oz_weight view = oz_load_stage_view(&item->weight, slice, r, rows, staging);
+        OZ_TRY(read_rows(a, item, &view, slice, r, rows, err));
+        OZ_TRY(put_chunk(a, item, &view, slice, r, rows, err));
     }
     return OZ_OK;
 }
@@ -133,7 +136,7 @@ static enum oz_status expand_chunks(const struct oz_load_args *a, const struct o
                    (const void *)dst, (size_t)cells.bytes);
         }
         if (staging != NULL) {
-            OZ_TRY(put_chunk(a, item, &view, r, rows, err));
+            OZ_TRY(put_chunk(a, item, &view, 0, r, rows, err));
         }
     }
     return OZ_OK;
@@ -193,10 +196,17 @@ enum oz_status oz_load_planes(const struct oz_load_args *a, const struct oz_load
     }
     OZ_TRY(load_side_planes(a, item, err));
     if (expands(item)) {
-        return load_expanded(a, item, err);
+        return item->shape.slices == 1
+                   ? load_expanded(a, item, err)
+                   : OZ_FAIL(err, OZ_ERR_UNSUPPORTED,
+                             "%s: quantized experts are not expanded by this version.",
+                             item->parts[0].layer->name);
     }
     if (!is_staged(a, item)) {
-        return read_rows(a, item, &item->weight, 0, item->shape.rows, err);
+        for (int64_t s = 0; s < item->shape.slices; s++) {
+            OZ_TRY(read_rows(a, item, &item->weight, s, 0, item->shape.rows, err));
+        }
+        return OZ_OK;
     }
     uint8_t *staging = oz_alloc_aligned((size_t)chunk_bytes(item, chunk_rows(item)), OZ_LOAD_ALIGN);
     if (staging == NULL) {

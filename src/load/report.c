@@ -66,9 +66,10 @@ static void tell_item(struct oz_load_entry *of_row, const struct oz_load_args *a
         e->rule = a->assignment != NULL ? a->assignment->choices[p->row].rule : NULL;
         e->kernel = item->kernels[0];
         e->fallback = item->kernels[1];
-        e->encoder = !item->encodes          ? NULL
-                     : item->encoder != NULL ? item->encoder->name
-                                             : OZ_ENCODER_OF_CODEC;
+        e->encoder = !item->encodes              ? NULL
+                     : item->row_encoder != NULL ? item->row_encoder
+                     : item->encoder != NULL     ? item->encoder->name
+                                                 : OZ_ENCODER_OF_CODEC;
         e->lora = oz_lora_rank(a->lora, p->row) > 0 ? a->lora : NULL;
         e->read_bytes = streamed || item->way == OZ_WAY_MAPPED ? 0 : p->tensor->bytes;
         e->resident_bytes = a->passing ? 0 : share(item, i);

@@ -7,14 +7,19 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/pool.h"
+#include "ckpt/drawn.h"
 #include "load/item.h"
 #include "load/stage.h"
+#include "load/stream.h"
 
 #define BAND_BYTES (INT64_C(1) << 20) /* of a band as stored */
 #define SLAB_BYTES \
     (INT64_C(192) << 10) /* of a slab as staged: with its codes half of a second cache */
 #define TRANSPOSED_BYTES (INT64_C(8) << 20) /* wider: each column of it is a read of its own */
-#define CHUNK_BYTES (INT64_C(16) << 20)     /* of rows that are packed or sent together */
+#define SENT_BAND_BYTES \
+    (INT64_C(512) << 10) /* of one that only waits to be sent: threads end together */
+#define CHUNK_BYTES \
+    (INT64_C(24) << 20) /* of rows that are packed or sent together: a square of 3072 */
 
 /* A scale scope of all rows, or a parameter whose bands are scopes: items order[first ..] in turn. */
 struct unit {
@@ -75,6 +80,12 @@ int64_t oz_load_slab_rows(const struct oz_load_item *item, int64_t rows)
     return item->lora_rank > 0 ? rows : min64(rows, max64(SLAB_BYTES / line / scope, 1) * scope);
 }
 
+bool oz_load_device_draws(const struct oz_load_args *args)
+{
+    return !args->dev->host_memory && args->dev->ops->draw != NULL &&
+           oz_ckpt_is_drawn(args->match->ckpt);
+}
+
 static bool observes(const struct oz_load_item *item)
 {
     return item->encodes && item->codec->observe_passes > 0;
@@ -104,7 +115,7 @@ struct oz_load_room oz_load_room_of(const struct oz_load_args *args,
                                     const struct oz_load_item *item, int64_t rows)
 {
     struct oz_load_room room = {0};
-    if (item->encodes) {
+    if (item->encodes && (item->row_encoder == NULL || observes(item))) {
         int64_t scope = oz_weight_scope_rows(&item->weight);
         int64_t slab = oz_load_slab_rows(item, rows);
         room.raw = oz_load_round(slab * oz_load_staged_line(item));
@@ -131,7 +142,11 @@ static int64_t choose_band(const struct build *b, const struct oz_load_item *ite
 {
     int64_t scope = oz_load_scope_rows(item);
     int64_t line = max64(oz_load_staged_line(item), 1);
-    int64_t wanted = (is_transposed(item) ? TRANSPOSED_BYTES : BAND_BYTES) / line;
+    bool sent = is_staged(b, item) && (item->row_encoder != NULL || !item->encodes);
+    int64_t wanted = (is_transposed(item) ? TRANSPOSED_BYTES
+                      : sent              ? SENT_BAND_BYTES
+                                          : BAND_BYTES) /
+                     line;
     int64_t rows = max64(wanted / scope, 1) * scope;
     while (rows > scope && worker_bytes(b, item, rows) > share) {
         rows = max64(rows / 2 / scope, 1) * scope;
@@ -139,9 +154,12 @@ static int64_t choose_band(const struct build *b, const struct oz_load_item *ite
     return rows;
 }
 
+/* Rows that wait to be sent: what they were encoded to, or for the device's encoder as they came. */
 static int64_t chunk_bytes(const struct oz_load_item *item, int64_t rows)
 {
-    return oz_load_stage_bytes(&item->weight, 0, min64(rows, item->shape.rows));
+    rows = min64(rows, item->shape.rows);
+    return item->row_encoder != NULL ? oz_load_round(rows * oz_load_staged_line(item))
+                                     : oz_load_stage_bytes(&item->weight, 0, rows);
 }
 
 /* How many workers, what each needs, what is left for scopes and chunks that wait. */
@@ -281,12 +299,16 @@ static void add_chunks(struct build *b, int32_t item_index, int64_t slice, const
     int64_t scope = oz_load_scope_rows(item);
     bool overlaps = item->packed_bytes == 0 && oz_load_ring_overlaps(b->args->dev);
     int64_t slots = overlaps ? OZ_LOAD_UPLOADS : 1; /* one is made while the other is sent */
-    int64_t limit = min64((b->kept_limit - chunk_at) / slots, CHUNK_BYTES);
+    bool kept = item->row_encoder != NULL && v->kept_at != NULL; /* and sent from there */
+    int64_t limit = kept ? CHUNK_BYTES : min64((b->kept_limit - chunk_at) / slots, CHUNK_BYTES);
     int64_t rows = (item->shape.rows + scope - 1) / scope * scope;
     while (rows > scope && chunk_bytes(item, rows) > limit) {
         rows = max64(rows / 2 / scope, 1) * scope;
     }
-    int64_t bytes = chunk_bytes(item, rows);
+    int64_t bytes = kept ? 0 : chunk_bytes(item, rows);
+    if (item->row_encoder != NULL) {
+        b->s->room_bytes = max64(b->s->room_bytes, chunk_bytes(item, rows));
+    }
     if (chunk_at + slots * bytes > b->kept_limit) {
         slots = 1; /* of a scope that leaves no room for two */
     }
@@ -324,7 +346,7 @@ static int64_t waiting_bytes(const struct build *b, const struct unit *u)
         int64_t bands = (item->shape.rows + b->band_rows[index] - 1) / b->band_rows[index];
         bytes +=
             oz_load_round(item->shape.rows * oz_load_staged_line(item)) + bands * OZ_LOAD_ALIGN;
-        if (is_staged(b, item)) {
+        if (is_staged(b, item) && item->row_encoder == NULL) {
             chunk = max64(chunk, chunk_bytes(item, oz_load_scope_rows(item)));
         }
         if (bytes + chunk > b->kept_limit) {
@@ -487,6 +509,10 @@ enum oz_status oz_load_schedule_init(struct oz_load_schedule *s, const struct oz
         s->worker_bytes = 0;
     }
     s->staging_bytes = s->workers * s->worker_bytes + s->kept_bytes;
+    if (s->count > 0 && (s->room_bytes > 0 || oz_load_device_draws(args))) {
+        s->room_bytes += OZ_ROOM_RAW;
+        s->rooms_bytes = oz_load_ring_rooms(s->room_bytes);
+    }
     for (int32_t i = 0; i < items->count; i++) { /* before what is streamed */
         s->staging_bytes = max64(s->staging_bytes, oz_load_planes_staging(args, &items->items[i]));
         s->staging_bytes = max64(s->staging_bytes, oz_load_whole_staging(&items->items[i]));

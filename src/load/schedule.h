@@ -52,13 +52,16 @@ struct oz_load_schedule {
     int64_t count;
     struct oz_load_phase *phases;
     int64_t phase_count;
-    int32_t workers;           /* threads that read and encode */
-    int64_t read_bytes;        /* over all steps */
-    int64_t tensor_bytes;      /* of what is streamed, each byte once */
-    int64_t twice;             /* scopes that are larger than the ring and read again */
-    int64_t worker_bytes;      /* staging of one worker */
-    int64_t kept_bytes;        /* scopes and chunks that wait in the ring */
-    int64_t staging_bytes;     /* workers * worker_bytes + kept_bytes: at most the ring's budget */
+    int32_t workers;       /* threads that read and encode */
+    int64_t read_bytes;    /* over all steps */
+    int64_t tensor_bytes;  /* of what is streamed, each byte once */
+    int64_t twice;         /* scopes that are larger than the ring and read again */
+    int64_t worker_bytes;  /* staging of one worker */
+    int64_t kept_bytes;    /* scopes and chunks that wait in the ring */
+    int64_t staging_bytes; /* workers * worker_bytes + kept_bytes: at most the ring's budget */
+    int64_t
+        room_bytes; /* of device memory that an upload needs for what is encoded or drawn there */
+    int64_t rooms_bytes;       /* of all uploads: beside staging_bytes */
     int64_t bookkeeping_bytes; /* of this schedule and the load's own lists */
     int64_t band_states;       /* most steps of an observing phase */
 };

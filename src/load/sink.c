@@ -93,6 +93,7 @@ static enum oz_status write_moved(const struct oz_sink *sink, const struct oz_si
     case OZ_MOVE_WIDEN: /* the others are only read */
     case OZ_MOVE_REPEAT:
     case OZ_MOVE_TIMES:
+    case OZ_MOVE_WORDS:
     case OZ_MOVE_SIGNED:
     case OZ_MOVE_VALUES:
     case OZ_MOVE_WORD_COLUMNS:

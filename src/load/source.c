@@ -73,6 +73,15 @@ void oz_load_band_origin(const struct oz_load_item *item, int64_t slice, int64_t
     *offset = run.part->tensor->file_offset + run_offset(item, &run);
 }
 
+bool oz_load_is_one_run(const struct oz_load_item *item, int64_t slice, int64_t row0, int64_t rows,
+                        const struct oz_tensor_view **tensor, int64_t *first)
+{
+    struct run run = find_run(item, slice, row0, rows);
+    *tensor = run.part->tensor;
+    *first = run_offset(item, &run) / (oz_dtype_bits(item->stored) / 8);
+    return run.rows == rows && !is_transposed(run.part);
+}
+
 /* Rows of a transposed part: for each column a piece of a file row, dealt out to the band's rows. */
 static enum oz_status read_transposed(const struct oz_ckpt *ckpt, const struct oz_load_item *item,
                                       const struct run *run, uint8_t *dst, uint8_t *piece,

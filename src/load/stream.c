@@ -10,7 +10,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/pool.h"
+#include "ckpt/drawn.h"
 #include "load/stage.h"
+#include "num/float.h"
 
 struct loader {
     const struct oz_load_args *args;
@@ -24,6 +26,11 @@ struct loader {
     struct oz_encode_state learnt;  /* by the scope that is open */
     const struct oz_load_phase *phase;
     struct oz_weight view; /* of the chunk that is open */
+    bool draws;            /* the open chunk, on the device */
+    struct {
+        const struct oz_load_phase *phase; /* whose rows the device encodes; NULL: none */
+        const uint16_t *table;             /* that lies in its room */
+    } uploads[OZ_LOAD_UPLOADS];
     oz_load_report_fn report;
     void *report_ctx;
     atomic_int_fast64_t unreported; /* bytes */
@@ -147,13 +154,12 @@ static enum oz_status code_band(const struct loader *l, const struct oz_load_ite
     return code_slowly(l, item, step, raw, f32, w, state, err);
 }
 
-/* Address of a step's rows in plain planes. */
-static uint8_t *plain_rows(const struct oz_weight *w, const struct oz_load_step *step)
+/* Address of rows in plain planes. */
+static uint8_t *plain_rows(const struct oz_weight *w, int64_t slice, int64_t row)
 {
     const struct oz_plane_view *codes = &w->planes[OZ_PLANE_CODES];
-    return (uint8_t *)((uintptr_t)codes->data +
-                       (uintptr_t)(step->slice * codes->slice_stride_bytes) +
-                       (uintptr_t)(step->first_row * codes->row_stride_bytes));
+    return (uint8_t *)((uintptr_t)codes->data + (uintptr_t)(slice * codes->slice_stride_bytes) +
+                       (uintptr_t)(row * codes->row_stride_bytes));
 }
 
 static struct oz_encode_state fresh_state(const struct loader *l, const struct oz_load_item *item,
@@ -242,15 +248,38 @@ static enum oz_status observe_slab(const struct loader *l, struct oz_load_item *
     return OZ_OK;
 }
 
+/* Does a phase send rows as they are staged? */
+static bool sends_rows(const struct loader *l, const struct oz_load_phase *p)
+{
+    const struct oz_load_step *step = &l->schedule->steps[p->first];
+    return p->kind == OZ_PHASE_STAGED && l->items->items[step->item].row_encoder != NULL;
+}
+
+/* Where a step's rows wait in such a phase: still from the passes, or in its chunk. */
+static uint8_t *rows_at(const struct loader *l, const struct oz_load_phase *p,
+                        const struct oz_load_step *step)
+{
+    const struct oz_load_item *item = &l->items->items[step->item];
+    int64_t before = step->first_row - l->schedule->steps[p->first].first_row;
+    return l->kept +
+           (step->kept_at >= 0 ? step->kept_at : p->chunk_at + before * oz_load_staged_line(item));
+}
+
 static enum oz_status run_step(struct loader *l, int64_t index, int32_t worker,
                                struct oz_error *err)
 {
     const struct oz_load_step *step = &l->schedule->steps[index];
     struct oz_load_item *item = &l->items->items[step->item];
     struct desk d = desk_of(l, item, step->rows, worker);
+    if (l->phase->kind == OZ_PHASE_STAGED && l->draws) {
+        return OZ_OK;
+    }
+    if (sends_rows(l, l->phase)) {
+        return read_rows(l, item, step, &d, rows_at(l, l->phase, step), err);
+    }
     if (!item->encodes) {
         struct oz_weight *w = l->phase->kind == OZ_PHASE_STAGED ? &l->view : &item->weight;
-        return read_rows(l, item, step, &d, plain_rows(w, step), err);
+        return read_rows(l, item, step, &d, plain_rows(w, step->slice, step->first_row), err);
     }
     int64_t rows = oz_load_slab_rows(item, step->rows);
     for (int64_t r = 0; r < step->rows; r += rows) {
@@ -275,11 +304,11 @@ static enum oz_status run_step(struct loader *l, int64_t index, int32_t worker,
 
 /* ---- phases ---- */
 
-/* Tells the system what will be read after the ring's worth that is under way. */
+/* Tells the system what will be read after what is under way: enough for a disk that likes long queues. */
 static void advise(struct loader *l, int64_t index)
 {
     const struct oz_load_schedule *s = l->schedule;
-    int64_t window = l->args->ring_bytes > 0 ? l->args->ring_bytes : OZ_LOAD_RING_BYTES;
+    int64_t window = l->args->ring_bytes > 0 ? l->args->ring_bytes : OZ_LOAD_AHEAD_BYTES;
     int64_t ahead = 0;
     int64_t end = index;
     while (end < s->count && ahead < window) {
@@ -358,6 +387,19 @@ static void chunk_rows(const struct loader *l, int64_t *row0, int64_t *rows)
     *rows = last->first_row + last->rows - first->first_row;
 }
 
+/* Are the rows of the chunk dummies that nobody but the device needs to see? */
+static bool is_drawn(const struct loader *l, const struct oz_load_item *item,
+                     const struct oz_load_step *step, int64_t row0, int64_t rows)
+{
+    const struct oz_tensor_view *tensor;
+    int64_t first;
+    bool raw =
+        item->row_encoder != NULL || (!item->encodes && !item->adds_one && item->lora_rank == 0);
+    return raw && oz_load_device_draws(l->args) && step->bytes > 0 && item->packed_bytes == 0 &&
+           item->stored == OZ_DTYPE_BF16 &&
+           oz_load_is_one_run(item, step->slice, row0, rows, &tensor, &first);
+}
+
 static void open_chunk(struct loader *l)
 {
     const struct oz_load_step *step = &l->schedule->steps[l->phase->first];
@@ -365,11 +407,26 @@ static void open_chunk(struct loader *l)
     int64_t row0;
     int64_t rows;
     chunk_rows(l, &row0, &rows);
+    l->draws = is_drawn(l, item, step, row0, rows);
+    if (l->draws || sends_rows(l, l->phase)) {
+        return;
+    }
     l->view =
         oz_load_stage_view(&item->weight, step->slice, row0, rows, l->kept + l->phase->chunk_at);
     if (item->encodes && item->codec->begin != NULL) {
         item->codec->begin(&l->view, step->slice, &l->learnt);
     }
+}
+
+/* Bytes of a phase's chunk of rows as they are staged; 0: they wait elsewhere. */
+static int64_t chunk_bytes_of(const struct loader *l, const struct oz_load_phase *p)
+{
+    const struct oz_load_step *step = &l->schedule->steps[p->first];
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < p->count && step->kept_at < 0; i++) {
+        bytes += step[i].rows * oz_load_staged_line(&l->items->items[step->item]);
+    }
+    return bytes;
 }
 
 /* The part of the ring that a phase writes besides workers' staging: its chunk, or what waits for the
@@ -379,6 +436,11 @@ static void written_by(const struct loader *l, size_t *begin, size_t *end)
     const struct oz_load_phase *p = l->phase;
     size_t kept = (size_t)(l->kept - l->staging);
     *begin = *end = 0;
+    if (sends_rows(l, p)) {
+        *begin = kept + (size_t)p->chunk_at;
+        *end = *begin + (size_t)chunk_bytes_of(l, p);
+        return;
+    }
     if (p->kind == OZ_PHASE_STAGED) {
         const struct oz_load_item *item = &l->items->items[l->schedule->steps[p->first].item];
         int64_t row0;
@@ -424,6 +486,121 @@ static enum oz_status upload(struct loader *l, const struct oz_load_item *item, 
     return oz_load_ring_sent(l->ring, dev, err);
 }
 
+/* ---- what the device makes of rows ---- */
+
+/* Draws the chunk's rows to `to`, with the numbers in the upload's room. */
+static enum oz_status draw_rows(struct loader *l, struct oz_queue *queue,
+                                const struct oz_load_item *item, const struct oz_load_step *step,
+                                int64_t row0, int64_t rows, void *to, struct oz_error *err)
+{
+    struct oz_device *dev = l->args->dev;
+    const struct oz_tensor_view *tensor;
+    const uint16_t *numbers;
+    uint8_t *table = oz_load_ring_room(l->ring) + OZ_ROOM_TABLE;
+    struct oz_draw_args a = {
+        .table = (const uint16_t *)(void *)table, .count = rows * item->shape.cols, .dst = to};
+    (void)oz_load_is_one_run(item, step->slice, row0, rows, &tensor, &a.first);
+    oz_ckpt_drawn_source(l->args->match->ckpt, tensor, &numbers, &a.state);
+    if (l->uploads[l->ring->next].table != numbers) {
+        OZ_TRY(dev->upload(dev, queue, table, numbers, OZ_NOISE_NUMBERS * sizeof *numbers, err));
+        l->uploads[l->ring->next].table = numbers;
+    }
+    return dev->ops->draw(dev, queue, &a, err);
+}
+
+/* The part of the ring that the open chunk's rows lie in. */
+static void lies_in(const struct loader *l, size_t *begin, size_t *end)
+{
+    *begin = SIZE_MAX;
+    *end = 0;
+    for (int64_t i = l->phase->first; i < l->phase->first + l->phase->count; i++) {
+        const struct oz_load_step *step = &l->schedule->steps[i];
+        int64_t bytes = step->rows * oz_load_staged_line(&l->items->items[step->item]);
+        size_t from = (size_t)(rows_at(l, l->phase, step) - l->staging);
+        *begin = from < *begin ? from : *begin;
+        *end = from + (size_t)bytes > *end ? from + (size_t)bytes : *end;
+    }
+}
+
+/* Rows as they are staged to the room of an upload, or drawn there. */
+static enum oz_status bring_rows(struct loader *l, struct oz_queue *queue,
+                                 const struct oz_load_item *item, int64_t row0, int64_t rows,
+                                 struct oz_error *err)
+{
+    struct oz_device *dev = l->args->dev;
+    const struct oz_load_step *steps = l->schedule->steps + l->phase->first;
+    uint8_t *raw = oz_load_ring_room(l->ring) + OZ_ROOM_RAW;
+    int64_t line = oz_load_staged_line(item);
+    if (l->draws) {
+        return draw_rows(l, queue, item, steps, row0, rows, raw, err);
+    }
+    if (steps->kept_at < 0) { /* without gaps */
+        return dev->upload(dev, queue, raw, rows_at(l, l->phase, steps), (size_t)(rows * line),
+                           err);
+    }
+    for (int64_t i = 0; i < l->phase->count; i++) {
+        OZ_TRY(dev->upload(dev, queue, raw + (steps[i].first_row - row0) * line,
+                           rows_at(l, l->phase, &steps[i]), (size_t)(steps[i].rows * line), err));
+    }
+    return OZ_OK;
+}
+
+/* The device encodes the chunk, and marks the first place that is not finite. */
+static enum oz_status send_rows(struct loader *l, const struct oz_load_item *item,
+                                const struct oz_load_step *step, int64_t row0, int64_t rows,
+                                struct oz_error *err)
+{
+    struct oz_device *dev = l->args->dev;
+    struct oz_queue *queue;
+    size_t begin;
+    size_t end;
+    lies_in(l, &begin, &end);
+    OZ_TRY(oz_load_ring_send(l->ring, dev, begin, end, &queue, err));
+    uint8_t *room = oz_load_ring_room(l->ring);
+    uint64_t *mark = &l->ring->marks[l->ring->next];
+    struct oz_encode_rows_args a = {
+        .w = &item->weight,
+        .slice = step->slice,
+        .row0 = row0,
+        .rows = rows,
+        .src = room + OZ_ROOM_RAW,
+        .state = item->codec->observe_passes > 0 ? l->learnt : fresh_state(l, item, step->pass),
+        .bad = (uint64_t *)(void *)room};
+    *mark = UINT64_MAX;
+    l->uploads[l->ring->next].phase = l->phase;
+    OZ_TRY(dev->upload(dev, queue, room, mark, sizeof *mark, err));
+    OZ_TRY(bring_rows(l, queue, item, row0, rows, err));
+    OZ_TRY(dev->ops->encode_rows(dev, queue, &a, err));
+    OZ_TRY(dev->download(dev, queue, mark, room, sizeof *mark, err));
+    return oz_load_ring_sent(l->ring, dev, err);
+}
+
+/* Refuses what the device has marked in an upload that is over; its rows still lie in the ring. */
+static enum oz_status look_at_mark(void *ctx, int32_t upload, struct oz_error *err)
+{
+    struct loader *l = ctx;
+    const struct oz_load_phase *p = l->uploads[upload].phase;
+    uint64_t mark = p != NULL ? l->ring->marks[upload] : UINT64_MAX;
+    l->uploads[upload].phase = NULL;
+    if (mark == UINT64_MAX) {
+        return OZ_OK;
+    }
+    const struct oz_load_step *steps = l->schedule->steps + p->first;
+    const struct oz_load_item *item = &l->items->items[steps->item];
+    struct oz_encode_state state = {.bad_row = (int64_t)mark / item->shape.cols,
+                                    .bad_col = (int64_t)mark % item->shape.cols};
+    int64_t i = 0;
+    while (i + 1 < p->count && state.bad_row >= steps[i + 1].first_row) {
+        i++;
+    }
+    uint16_t bits;
+    int64_t at = (state.bad_row - steps[i].first_row) * item->shape.cols + state.bad_col;
+    memcpy(&bits, rows_at(l, p, &steps[i]) + 2 * at, sizeof bits);
+    enum oz_status status = refuse(l, item, &steps[i], &state, oz_bf16_to_f32(bits), err);
+    fail(l, p->first + i, status, err);
+    return status;
+}
+
 static enum oz_status close_chunk(struct loader *l, struct oz_error *err)
 {
     const struct oz_load_step *step = &l->schedule->steps[l->phase->first];
@@ -432,6 +609,16 @@ static enum oz_status close_chunk(struct loader *l, struct oz_error *err)
     int64_t row0;
     int64_t rows;
     chunk_rows(l, &row0, &rows);
+    if (item->row_encoder != NULL) {
+        return send_rows(l, item, step, row0, rows, err);
+    }
+    if (l->draws) {
+        struct oz_queue *queue;
+        OZ_TRY(oz_load_ring_send(l->ring, dev, 0, 0, &queue, err));
+        OZ_TRY(draw_rows(l, queue, item, step, row0, rows,
+                         plain_rows(&item->weight, step->slice, row0), err));
+        return oz_load_ring_sent(l->ring, dev, err);
+    }
     if (item->packed_bytes > 0) {
         return dev->ops->pack_band(dev, NULL, item->param, step->slice, row0, rows, &l->view, err);
     }
@@ -479,7 +666,10 @@ static enum oz_status prepare(struct loader *l, struct oz_error *err)
         OZ_TRY(oz_pool_create(&l->own_pool, s->workers, err));
         l->pool = l->own_pool;
     }
-    OZ_TRY(oz_load_ring_reserve(l->ring, l->args->dev, (size_t)s->staging_bytes, err));
+    OZ_TRY(oz_load_ring_reserve(l->ring, l->args->dev, (size_t)s->staging_bytes,
+                                (size_t)s->room_bytes, err));
+    l->ring->sent = look_at_mark;
+    l->ring->sent_ctx = l;
     static uint8_t nothing[1]; /* an address, for places in no bytes */
     l->staging = l->ring->memory != NULL ? l->ring->memory : nothing;
     l->states = oz_alloc_zero((size_t)s->band_states, sizeof *l->states);
@@ -533,7 +723,9 @@ enum oz_status oz_load_stream(const struct oz_load_args *args, struct oz_load_it
     }
     if (status != OZ_OK || args->ring == NULL) { /* what failed may still be on its way */
         oz_load_ring_deinit(l.ring, args->dev);
+        status = l.status != OZ_OK ? l.status : status; /* or have been marked before what failed */
     }
+    l.ring->sent = NULL;
     oz_pool_destroy(&l.own_pool);
     oz_free(l.states);
     pthread_mutex_destroy(&l.lock);

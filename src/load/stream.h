@@ -4,6 +4,14 @@
 
 #include "load/item.h"
 #include "load/schedule.h"
+#include "num/noise.h"
+
+/* Parts of an upload's room: a mark, the numbers that are drawn from, rows as they are staged. */
+#define OZ_ROOM_TABLE OZ_DEVICE_ALIGN
+#define OZ_ROOM_RAW (OZ_ROOM_TABLE + OZ_NOISE_NUMBERS * (int64_t)sizeof(uint16_t))
+
+/* Are dummy weights drawn on the device? */
+bool oz_load_device_draws(const struct oz_load_args *args);
 
 /* Where bytes that are done are reported; returns an error that stops the load. */
 typedef enum oz_status (*oz_load_report_fn)(void *ctx, int64_t bytes, struct oz_error *err);

@@ -8,15 +8,6 @@
 #include "num/randn.h"
 
 #define HALF (OZ_NOISE_NUMBERS / 2)
-#define STRIDE UINT64_C(0x9E3779B97F4A7C15) /* of splitmix64 */
-
-/* What splitmix64 makes of a state that has been advanced. */
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
 
 uint64_t oz_noise_state(uint64_t seed, const char *name)
 {
@@ -24,7 +15,7 @@ uint64_t oz_noise_state(uint64_t seed, const char *name)
     for (; *name != '\0'; name++) {
         h = (h ^ (uint8_t)*name) * UINT64_C(0x100000001B3);
     }
-    return mix(seed + STRIDE) ^ h;
+    return oz_noise_mix(seed + OZ_NOISE_STRIDE) ^ h;
 }
 
 static float *draw_numbers(void)
@@ -97,12 +88,8 @@ void oz_noise_deinit(struct oz_noise *n)
 static void fill_words(const uint16_t *table, uint64_t state, uint64_t word, uint64_t words,
                        uint8_t *out)
 {
-    state += word * STRIDE;
     for (uint64_t i = 0; i < words; i++) {
-        uint64_t bits = mix(state += STRIDE);
-        uint64_t four = table[bits & 0xFFFF] | (uint64_t)table[bits >> 16 & 0xFFFF] << 16 |
-                        (uint64_t)table[bits >> 32 & 0xFFFF] << 32 |
-                        (uint64_t)table[bits >> 48] << 48;
+        uint64_t four = oz_noise_four(table, state, word + i);
         memcpy(out + 8 * i, &four, sizeof four);
     }
 }

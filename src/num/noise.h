@@ -12,12 +12,32 @@
 
 #include <stdint.h>
 
+#include "num/inline.h"
+
 #define OZ_NOISE_NUMBERS 65536 /* half of them drawn, the others their negatives */
 
 /* How a tensor is filled: N(constant, scale^2). */
 struct oz_filling {
     float constant, scale;
 };
+
+#define OZ_NOISE_STRIDE UINT64_C(0x9E3779B97F4A7C15) /* of splitmix64 */
+
+/* What splitmix64 makes of a state that has been advanced. */
+OZ_INLINE uint64_t oz_noise_mix(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+/* Elements 4 word .. 4 word + 3 of a tensor, the first in the lowest bits. */
+OZ_INLINE uint64_t oz_noise_four(const uint16_t *numbers, uint64_t state, uint64_t word)
+{
+    uint64_t bits = oz_noise_mix(state + (word + 1) * OZ_NOISE_STRIDE);
+    return numbers[bits & 0xFFFF] | (uint64_t)numbers[bits >> 16 & 0xFFFF] << 16 |
+           (uint64_t)numbers[bits >> 32 & 0xFFFF] << 32 | (uint64_t)numbers[bits >> 48] << 48;
+}
 
 /* The state of a tensor's sequence: FNV-1a of its name, mixed with the seed. */
 uint64_t oz_noise_state(uint64_t seed, const char *name);

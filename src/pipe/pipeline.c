@@ -248,7 +248,7 @@ static enum oz_status read_stored(struct oz_component *c, const struct oz_json *
                                        .ckpt = c->ckpt,
                                        .table = &c->table,
                                        .arena = &c->stored_memory};
-    OZ_TRY(oz_svdquant_divide(c->ckpt, &c->table, err));
+    OZ_TRY(oz_stored_prepare(c->ckpt, &c->table, err));
     OZ_TRY(oz_arena_init_host(&c->stored_memory, c->name, oz_stored_bytes(&c->table), err));
     return oz_stored_read(&c->stored, &in, err);
 }

@@ -356,7 +356,8 @@ static void predict_load(struct oz_plan *p, int64_t model_bytes)
     for (int i = 0; i < OZ_COMPONENT_COUNT; i++) {
         const struct oz_component *c = &p->pipeline->components[i];
         int64_t moved = moved_bytes(c);
-        int64_t staging = c->schedule.staging_bytes > moved ? c->schedule.staging_bytes : moved;
+        int64_t streamed = c->schedule.staging_bytes + c->schedule.rooms_bytes;
+        int64_t staging = streamed > moved ? streamed : moved;
         bool last = i + 1 == OZ_COMPONENT_COUNT;
         before = last || offloads ? model_bytes : before + c->loaded.arena_bytes;
         m->mapped += c->loaded.mapped_bytes;

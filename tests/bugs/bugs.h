@@ -52,6 +52,7 @@ void b02_scales_are_not_dropped(void);
 void b03_hints_in_two_places(void);
 void b04_scales_without_elements(void);
 void b05_order_of_nibbles(void);
+void b06_fp8_is_not_widened(void);
 void b07_layouts_of_fused_layers(void);
 void b08_halves_the_other_way_round(void);
 void b09_the_golden_set(void);

@@ -40,6 +40,7 @@ static const struct {
     ENTRY(b03_hints_in_two_places),
     ENTRY(b04_scales_without_elements),
     ENTRY(b05_order_of_nibbles),
+    ENTRY(b06_fp8_is_not_widened),
     ENTRY(b07_layouts_of_fused_layers),
     ENTRY(b08_halves_the_other_way_round),
     ENTRY(b09_the_golden_set),

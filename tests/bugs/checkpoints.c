@@ -180,6 +180,29 @@ void b05_order_of_nibbles(void)
 
 /* q, k and v in one tensor, one behind the other, is how nunchaku's kernels have them, and said to be; who
  * does not say how they lie is not read. */
+/* What is resident is what the file holds, within a quarter. */
+void b06_fp8_is_not_widened(void)
+{
+    static const char *const fixtures[] = {"modelopt_fp8_blocks", "hf_fp8_block", "comfy_fp8"};
+    for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
+        struct dialect_model m;
+        char expected[512];
+        int64_t stored = 0;
+        take(fixtures[i]);
+        (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors", fixture);
+        enum oz_status status = dialect_open(&m, scratch_path("model"), expected, &err);
+        status = status == OZ_OK ? dialect_load(&m, &err) : status;
+        if (bugs_works(status, &err, fixtures[i])) {
+            for (int64_t k = 0; k < oz_ckpt_count(m.ckpt); k++) {
+                stored += oz_ckpt_tensor(m.ckpt, k)->bytes;
+            }
+            bugs_right(m.stored.count > 0 && (int64_t)m.model.used_bytes < stored + stored / 4,
+                       "FP8 stays FP8 in memory");
+        }
+        dialect_close(&m);
+    }
+}
+
 void b07_layouts_of_fused_layers(void)
 {
     struct dialect_file f;

@@ -84,7 +84,7 @@ static void example(void **state)
     oz_ckpt_close(&c);
     (void)gguf_write("one/model-q4.gguf");
     is_refused_file(scratch_path("one"), OZ_ERR_IO,
-                    "nor one .safetensors or .gguf file of another name (but 2)");
+                    "nor one index, .safetensors or .gguf file of another name (but 2)");
 }
 
 /* Shapes that only the metadata keep: five dimensions, rows shorter than a block. */

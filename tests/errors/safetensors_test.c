@@ -467,8 +467,15 @@ static void stems(void **state)
     assert_int_equal(oz_ckpt_open(&c, scratch_path("s"), first, &err), OZ_OK);
     assert_non_null(oz_ckpt_find(c, "o", NULL));
     oz_ckpt_close(&c);
+    /* an index of another name, as msModelSlim's quant_model_weights has; not one of two */
+    assert_int_equal(oz_ckpt_open(&c, scratch_path("s"), none, &err), OZ_OK);
+    assert_non_null(oz_ckpt_find(c, "b", NULL));
+    assert_int_equal(oz_ckpt_stray_count(c), 1);
+    oz_ckpt_close(&c);
+    scratch_text("s/more.safetensors.index.json", MAP(SHARD_1, SHARD_2));
     assert_int_equal(oz_ckpt_open(&c, scratch_path("s"), none, &err), OZ_ERR_IO);
     assert_non_null(strstr(err.message, "absent.safetensors"));
+    assert_non_null(strstr(err.message, "(but 2)"));
 }
 
 static void bad_indexes(void **state)

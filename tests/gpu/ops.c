@@ -11,6 +11,7 @@
 #include "base/pool.h"
 #include "cases.h"
 #include "dev/act_spec.h"
+#include "encode.h"
 
 #define TWIN_BYTES ((size_t)512 << 20)
 
@@ -156,6 +157,11 @@ static void all_independence(struct twin *t)
     independence(t, "q4_k", OZ_ACT_NONE, 3072, 3072, OZ_FN_NONE);
 }
 
+static void tell_encoded(bool good, const char *name, int variant, const char *text)
+{
+    tell(good, "bytes", name, variant, text);
+}
+
 static void run_precision(struct oz_pool *pool, const char *name, bool f32)
 {
     struct oz_error err;
@@ -177,6 +183,7 @@ static void run_precision(struct oz_pool *pool, const char *name, bool f32)
     }
     if (!f32) {
         all_independence(&t);
+        gpu_encode_all(gpu, tell_encoded);
     }
     twin_close(&t);
     oz_device_close(&gpu);

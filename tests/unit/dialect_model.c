@@ -89,7 +89,7 @@ enum oz_status dialect_open_weights(struct dialect_model *m, const char *weights
 {
     static const char *const stems[] = {"model", NULL};
     OZ_TRY(oz_ckpt_open(&m->ckpt, weights, stems, err));
-    OZ_TRY(oz_svdquant_divide(m->ckpt, &m->table, err));
+    OZ_TRY(oz_stored_prepare(m->ckpt, &m->table, err));
     OZ_TRY(read_stored(m, weights, err));
     OZ_TRY(oz_match_create(&m->match, m->ckpt, &m->table, &m->stored, err));
     return oz_match_check(m->match, weights, err);

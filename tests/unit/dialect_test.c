@@ -244,12 +244,16 @@ static void packed_integers(void **state)
     static const struct {
         const char *name;
         int layers;
-    } cases[] = {
-        {"ct_int4", 2},         {"ct_int4_asym", 2},
-        {"ct_int4_channel", 2}, {"modelopt_int4_awq", 0}, /* its rows are multiplied by a vector */
-        {"modelslim", 1},       {"nunchaku_fused_int4", 1}, /* the modulation */
-        {"nunchaku_int4", 0},                               /* has a branch */
-        {"quark", 1},           {"torchao_int4", 2}};
+    } cases[] = {{"ct_int4", 2},
+                 {"ct_int4_asym", 2},
+                 {"ct_int4_channel", 2},
+                 {"modelopt_int4_awq", 0}, /* its rows are multiplied by a vector */
+                 {"modelslim", 1},
+                 {"modelslim_more", 3},
+                 {"nunchaku_fused_int4", 1}, /* the modulation */
+                 {"nunchaku_int4", 0},       /* has a branch */
+                 {"quark", 1},
+                 {"torchao_int4", 2}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char weights[512];
@@ -298,6 +302,154 @@ static void packed_without_vector(void **state)
     dialect_file_free(&f);
 }
 
+/* A layer of compressed-tensors whose two groups stand the other way round, as its list of groups says. */
+static void turn_groups(struct dialect_file *f, const char *module)
+{
+    char name[300];
+    (void)snprintf(name, sizeof name, "%s.weight_scale", module);
+    struct dialect_piece *s = dialect_file_find(f, name);
+    struct dialect_piece *order = &f->pieces[f->count++];
+    int64_t groups = s->shape[1];
+    int64_t cols = 32 * groups;
+    assert_string_equal(s->dtype, "F32");
+    for (int64_t r = 0; r < s->shape[0]; r++) {
+        for (int64_t g = 0; g < groups / 2; g++) {
+            uint8_t *row = s->data + 4 * r * groups;
+            uint8_t kept[4];
+            memcpy(kept, row + 4 * g, 4);
+            memcpy(row + 4 * g, row + 4 * (groups - 1 - g), 4);
+            memcpy(row + 4 * (groups - 1 - g), kept, 4);
+        }
+    }
+    *order = (struct dialect_piece){
+        .dtype = "I32", .rank = 1, .shape = {cols}, .bytes = (size_t)cols * 4};
+    (void)snprintf(order->name, sizeof order->name, "%s.weight_g_idx", module);
+    order->data = malloc(order->bytes);
+    for (int64_t c = 0; c < cols; c++) {
+        int32_t group = (int32_t)(groups - 1 - c / 32);
+        memcpy(order->data + 4 * c, &group, 4);
+    }
+}
+
+static void groups_in_an_order(void **state)
+{
+    static const char expected[] = GOLDEN "/ct_int4/expected.safetensors";
+    struct dialect_file f;
+    struct dialect_model m;
+    (void)state;
+    scratch_copy("order", GOLDEN "/ct_int4");
+    dialect_file_read(&f, GOLDEN "/ct_int4/model.safetensors");
+    turn_groups(&f, "attn.to_q");
+    turn_groups(&f, "mlp.up");
+    dialect_file_write(&f, 0, f.count, "order/model.safetensors");
+    assert_int_equal(dialect_open(&m, scratch_path("order"), expected, &err), OZ_OK);
+    assert_int_equal(dialect_load(&m, &err), OZ_OK);
+    assert_null(dialect_compare(&m, NULL));
+    dialect_close(&m);
+
+    scratch_edit("order/config.json", "\"num_bits\": 4",
+                 "\"actorder\": \"group\", \"num_bits\": 4");
+    assert_int_equal(dialect_open(&m, scratch_path("order"), expected, &err), OZ_OK);
+    dialect_close(&m);
+    dialect_file_find(&f, "mlp.up.weight_g_idx")->gone = true;
+    dialect_file_write(&f, 0, f.count, "order/model.safetensors");
+    assert_int_equal(dialect_open(&m, scratch_path("order"), expected, &err), OZ_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "the tensor mlp.up.weight_g_idx is missing"));
+    dialect_close(&m);
+
+    dialect_file_find(&f, "mlp.up.weight_g_idx")->gone = false;
+    memset(dialect_file_find(&f, "attn.to_q.weight_g_idx")->data, 7, 4);
+    dialect_file_write(&f, 0, f.count, "order/model.safetensors");
+    assert_int_equal(dialect_open(&m, scratch_path("order"), expected, &err), OZ_OK);
+    assert_int_equal(dialect_load(&m, &err), OZ_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "attn.to_q.weight_g_idx: column 0 is in group"));
+    dialect_close(&m);
+    dialect_file_free(&f);
+}
+
+/* Integers alone, and integers under a level of FP8, are two algorithms: a file of one is none of the other. */
+static void fp8_level_is_named(void **state)
+{
+    static const struct {
+        const char *fixture, *named, *other, *message;
+    } cases[] = {
+        {"modelopt_w4a8_awq", "\"W4A8_AWQ\"", "\"W4A16_AWQ\"", "attn.to_q.weight_scale_2"},
+        {"modelopt_int4_awq", "\"W4A16_AWQ\"", "\"W4A8_AWQ\"",
+         "the tensor attn.to_q.weight_scale_2 is missing"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dialect_model m;
+        char weights[512];
+        char expected[512];
+        (void)snprintf(weights, sizeof weights, GOLDEN "/%s", cases[i].fixture);
+        (void)snprintf(expected, sizeof expected, GOLDEN "/%s/expected.safetensors",
+                       cases[i].fixture);
+        scratch_copy("level", weights);
+        scratch_edit("level/config.json", cases[i].named, cases[i].other);
+        assert_int_equal(dialect_open(&m, scratch_path("level"), expected, &err), OZ_ERR_FORMAT);
+        assert_non_null(strstr(err.message, cases[i].message));
+        dialect_close(&m);
+    }
+}
+
+/* msModelSlim's less usual forms, contradicting themselves. */
+static void modelslim_contradictions(void **state)
+{
+    static const struct {
+        const char *from, *to, *message; /* of the description */
+    } cases[] = {
+        {"\"group_size\": 32", "\"group_size\": 64", "\"group_size\" is 64"},
+        {"\"group_size\": 32", "\"group_size\": 0", NULL}, /* says nothing */
+        {"\"c.weight\": \"W8A16\"", "\"c.weight\": \"W4A16\"",
+         NULL}, /* codes of 4 bits are some of 8 */
+        {"\"d.weight\": \"W4A16\"", "\"d.weight\": \"W8A16\"", "Tensor d.weight is I8"},
+        {"\"d.weight\": \"W4A16\"", "\"d.weight\": \"W4A8_DYNAMIC\"", "which pairs rows"},
+        {"\"j.weight\": \"W4A4_FLATQUANT_DYNAMIC\"", "\"j.weight\": \"W4A4_DYNAMIC\"",
+         "j.left_trans"},
+        {"\"a.quant_bias\": ", "\"a.weight_scale\": \"W8A8\", \"a.quant_bias\": ",
+         "a.weight_scale is labelled, but not in the file"},
+        {"\"i.linear.weight\": \"W8A8_DYNAMIC\"", "\"i.linear.weight\": \"FLOAT\"",
+         "i.weight is FLOAT, but it is I8"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dialect_model m;
+        scratch_copy("slim", GOLDEN "/modelslim_more");
+        scratch_edit("slim/quant_model_description.json", cases[i].from, cases[i].to);
+        enum oz_status status = dialect_open(&m, scratch_path("slim"),
+                                             GOLDEN "/modelslim_more/expected.safetensors", &err);
+        status = status == OZ_OK ? dialect_load(&m, &err) : status;
+        assert_int_equal(status == OZ_OK, cases[i].message == NULL);
+        if (status != OZ_OK && strstr(err.message, cases[i].message) == NULL) {
+            fail_msg("%s: %s", cases[i].to, err.message);
+        }
+        assert_true(status != OZ_OK || dialect_compare(&m, NULL) == NULL);
+        dialect_close(&m);
+    }
+}
+
+/* An I64 whose upper half says something is none of msModelSlim's. */
+static void modelslim_words(void **state)
+{
+    struct dialect_file f;
+    struct dialect_model m;
+    (void)state;
+    scratch_copy("slim", GOLDEN "/modelslim_more");
+    dialect_file_read(&f, GOLDEN "/modelslim_more/model.safetensors");
+    struct dialect_piece *p = dialect_file_find(&f, "a.deq_scale");
+    assert_string_equal(p->dtype, "I64");
+    p->data[8 * 3 + 5] = 1;
+    dialect_file_write(&f, 0, f.count, "slim/model.safetensors");
+    assert_int_equal(
+        dialect_open(&m, scratch_path("slim"), GOLDEN "/modelslim_more/expected.safetensors", &err),
+        OZ_OK);
+    assert_int_equal(dialect_load(&m, &err), OZ_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "a.deq_scale: element 3 is no number of 32 bits"));
+    dialect_close(&m);
+    dialect_file_free(&f);
+}
+
 /* The rotation is its own inverse, and that of its definition. */
 static void rotation(void **state)
 {
@@ -323,8 +475,14 @@ static void rotation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(makers_values),   cmocka_unit_test(other_orders),
-        cmocka_unit_test(packed_integers), cmocka_unit_test(packed_without_vector),
+        cmocka_unit_test(makers_values),
+        cmocka_unit_test(other_orders),
+        cmocka_unit_test(packed_integers),
+        cmocka_unit_test(packed_without_vector),
+        cmocka_unit_test(groups_in_an_order),
+        cmocka_unit_test(fp8_level_is_named),
+        cmocka_unit_test(modelslim_contradictions),
+        cmocka_unit_test(modelslim_words),
         cmocka_unit_test(rotation),
     };
     return cmocka_run_group_tests_name("dialect", tests, scratch_open, scratch_close);

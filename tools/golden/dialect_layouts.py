@@ -1,6 +1,6 @@
 """
 dialect_layouts.py --out tests/golden/dialects: small checkpoints in the layouts of toolchains that are no
-packages of their own, or cannot be installed (ComfyUI, msModelSlim, Quark, nunchaku, vLLM-Omni, gpt-oss,
+packages of their own, or cannot be installed (ComfyUI, Quark, nunchaku, vLLM-Omni, gpt-oss,
 DeepSeek), written from the descriptions of their formats by numpy alone: an independent second
 implementation, in float64, of what src/quant/dialect reads.
 
@@ -311,79 +311,6 @@ def hf_inverse(out):
                  "weight_scale_method": "row"})
 
 
-# ---- msModelSlim ----
-
-
-def modelslim(out):
-    case = Case(out, "modelslim", units=1)
-    labels = {"version": "1.0.0", "model_quant_type": "W8A8", "proj_out.weight": "FLOAT"}
-
-    def label(module, name, *suffixes):
-        for suffix in suffixes:
-            labels[module + "." + suffix] = name
-
-    w = matrix(1, 32, 64)
-    q, s = int8_parts(w, 1)
-    case.tensors.update({"a.weight": q, "a.weight_scale": s, "a.weight_offset": np.zeros_like(s)})
-    case.expect("a", f32(q) * s)
-    label("a", "W8A8_DYNAMIC", "weight", "weight_scale", "weight_offset")
-
-    w = matrix(2, 16, 64)
-    q, s = int8_parts(w, 1)
-    x = np.float32(0.0234375)
-    case.tensors.update({
-        "b.weight": q, "b.deq_scale": (s * x).reshape(-1), "b.input_scale": x.reshape(1),
-        "b.input_offset": f32([3]), "b.quant_bias": np.zeros(16, dtype=np.int32)})
-    case.expect("b", f32(q) * ((s * x) * (np.float32(1) / x)))
-    label("b", "W8A8", "weight", "deq_scale", "input_scale", "input_offset", "quant_bias")
-
-    w = matrix(3, 16, 64).reshape(16, -1, 32)
-    e = mx_exponent(np.abs(w).max(2), 448)
-    q = fp8(w, np.exp2(e)[..., None])
-    case.tensors.update({"c.weight": q.reshape(16, 64), "c.weight_scale": (e + 127).astype(np.uint8)})
-    case.expect("c", (f32(q) * f32(np.exp2(e))[..., None]).reshape(16, 64))
-    label("c", "W8A8_MXFP8", "weight", "weight_scale")
-
-    w = matrix(4, 16, 64).reshape(16, -1, 32)
-    e = mx_exponent(np.abs(w).max(2), 6)
-    q = fp4(w / np.exp2(e)[..., None])
-    value = f32(fp4_value(q)) * f32(np.exp2(e))[..., None]
-    case.tensors.update({"d.weight": pack(q.reshape(16, 64)), "d.weight_scale": (e + 127).astype(np.uint8)})
-    case.expect("d", value.reshape(16, 64))
-    label("d", "W4A4_MXFP4", "weight", "weight_scale")
-
-    w = matrix(5, 8, 1024).reshape(8, 2, 512)
-    dual = f32(np.abs(w).max(2) / 6)
-    g = (w / dual.astype(np.float64)[..., None]).reshape(8, 2, 16, 32)
-    e = mx_exponent(np.abs(g).max(3), 6)
-    q = fp4(g / np.exp2(e)[..., None])
-    value = (f32(fp4_value(q)) * f32(np.exp2(e))[..., None]) * dual[..., None, None]
-    case.tensors.update({
-        "e.weight": pack(q.reshape(8, 1024)), "e.weight_scale": (e + 127).astype(np.uint8).reshape(8, 32),
-        "e.weight_dual_scale": dual[..., None]})
-    case.expect("e", value.reshape(8, 1024))
-    label("e", "W4A4_MXFP4_DUALSCALE", "weight", "weight_scale", "weight_dual_scale")
-
-    w = matrix(6, 16, 32)
-    s = f32(np.abs(w).max(1, keepdims=True) / 448)
-    q = fp8(w, s.astype(np.float64))
-    case.tensors.update({"f.weight": q, "f.weight_scale": s, "f.weight_offset": np.zeros_like(s)})
-    case.expect("f", f32(q) * s)
-    label("f", "WFP8AFP8_DYNAMIC", "weight", "weight_scale", "weight_offset")
-
-    w = matrix(7, 16, 32)
-    s = f32(np.abs(w).max(1, keepdims=True) / 7)
-    q = np.clip(np.rint(w / s.astype(np.float64)), -8, 7).astype(np.int8)
-    packed = ((q[0::2] & 15) | (q[1::2] & 15) << 4).astype(np.uint8).view(np.int8)
-    case.tensors.update({"g.weight": packed, "g.weight_scale": s, "g.weight_offset": np.zeros_like(s),
-                         "g.scale_bias": f32(8 * (q * s).sum(1, keepdims=True))})
-    case.expect("g", q * s.astype(np.float64), BF16)
-    label("g", "W4A8_DYNAMIC", "weight", "weight_scale", "weight_offset", "scale_bias")
-
-    case.plain()
-    case.finish(files={"quant_model_description.json": labels})
-
-
 # ---- vLLM-Omni ----
 
 
@@ -404,6 +331,31 @@ def omni_mxfp4(out):
     case.plain()
     case.finish({"quant_method": "mxfp4", "is_checkpoint_mxfp4_serialized": True,
                  "require_smooth_scale": True, "ignored_layers": ["proj_out"]})
+
+
+def omni_int8(out):
+    case = Case(out, "omni_int8")
+    for module, i, rows, cols in MODULES:
+        q, s = int8_parts(matrix(i, rows, cols), 1)
+        case.tensors.update({module + ".weight": q, module + ".weight_scale": s})
+        case.expect(module, f32(q) * s)
+    case.plain()
+    case.finish({"quant_method": "int8", "is_checkpoint_int8_serialized": True, "activation_scheme": "dynamic",
+                 "ignored_layers": ["proj_out"]})
+
+
+def omni_mxfp8(out):
+    """One layer in codes, one in their values."""
+    case = Case(out, "omni_mxfp8")
+    for module, i, rows, cols in MODULES:
+        g = matrix(i, rows, cols).reshape(rows, -1, 32)
+        e = mx_exponent(np.abs(g).max(2), 448)
+        q = fp8(g, np.exp2(e)[..., None]).reshape(rows, cols)
+        case.tensors[module + ".weight"] = q if module == MODULES[0][0] else q.astype(np.float32).astype(BF16)
+        case.tensors[module + ".weight_scale"] = (e + 127).astype(np.uint8)
+        case.expect(module, (f32(q).reshape(g.shape) * f32(np.exp2(e))[..., None]).reshape(rows, cols))
+    case.plain()
+    case.finish({"quant_method": "mxfp8", "is_checkpoint_mxfp8_serialized": True, "ignored_layers": ["proj_out"]})
 
 
 def omni_dual(out):
@@ -687,8 +639,22 @@ def quark(out):
                  "export": {"weight_format": "real_quantized", "pack_method": "reorder"}})
 
 
+def gpt_oss(out):
+    """Experts alone: [E, rows, groups, 16] of codes, [E, rows, groups] of exponents."""
+    case = Case(out, "gpt_oss")
+    for name, i, experts, rows, cols in (("mlp.experts.gate_up_proj", 1, 3, 16, 64), ("mlp.experts.down_proj", 2, 3, 8, 96)):
+        g = matrix(i, experts * rows, cols).reshape(experts, rows, -1, 32)
+        e = mx_exponent(np.abs(g).max(3), 6)
+        q = fp4(g / np.exp2(e)[..., None])
+        case.tensors[name + "_blocks"] = pack(q)
+        case.tensors[name + "_scales"] = (e + 127).astype(np.uint8)
+        case.expected[name] = f32(fp4_value(q) * np.exp2(e)[..., None]).reshape(experts, rows, cols)
+    case.plain()
+    case.finish({"quant_method": "mxfp4", "modules_to_not_convert": ["proj_out"]})
+
+
 CASES = (comfy_old, comfy_new, comfy_cast, comfy_nvfp4, comfy_mxfp8, comfy_int8, comfy_convrot, hf_block,
-         hf_static, hf_inverse, modelslim, omni_mxfp4, omni_dual, omni_svdquant, quark,
+         hf_static, hf_inverse, omni_int8, omni_mxfp8, omni_mxfp4, omni_dual, omni_svdquant, quark, gpt_oss,
          lambda out: nunchaku(out, "int4"), lambda out: nunchaku(out, "fp4"),
          lambda out: nunchaku_fused(out, "int4"), lambda out: nunchaku_fused(out, "fp4"))
 

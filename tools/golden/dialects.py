@@ -99,10 +99,16 @@ def modelopt_exported(out, name, config, algo, shapes=MODULES, files=False, keys
     assert quant_config["quantization"]["quant_algo"].upper() == algo, quant_config
     for module in model.names:
         layer = model.get_submodule(module)
+        own = layer.weight_quantizer(layer.weight.data)
         _export_quantized_weight(layer, torch.float32)
         scale = layer.weight_scale.to(torch.float32)
         q = layer.weight
-        if block is not None:
+        if hasattr(layer, "weight_scale_2"):  # integers, then FP8: what its quantizers make of the weight
+            value = own
+            level = layer.weight_scale_2
+            rounded = (unpacked_pairs(q, scale, block) / level).to(torch.float8_e4m3fn).to(torch.float32) * level
+            assert torch.equal(rounded, own)
+        elif block is not None:
             value = unpacked_pairs(q, scale, block)
         elif q.dtype == torch.int8 or scale.dim() == 1:
             value = q.to(torch.float32) * (scale[:, None] if scale.dim() else scale)
@@ -185,6 +191,7 @@ def modelopt(out):
     modelopt_exported(out, "modelopt_fp8_blocks", mtq.FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG, "FP8_PB_WO", square)
     modelopt_exported(out, "modelopt_int8_sq", mtq.INT8_SMOOTHQUANT_CFG, "W8A8_SQ_PER_CHANNEL", units=1)
     modelopt_exported(out, "modelopt_int4_awq", mtq.INT4_AWQ_CFG, "W4A16_AWQ", (("attn.to_q", 1, 24, 128),), units=1, block=128)
+    modelopt_exported(out, "modelopt_w4a8_awq", mtq.W4A8_AWQ_BETA_CFG, "W4A8_AWQ", (("attn.to_q", 1, 16, 256),), units=1, block=128)
     flat = {"quant_method": "modelopt", "producer": {"name": "modelopt", "version": "0.47.0"}, "ignore": ["proj*"]}
     modelopt_block(out, "modelopt_nvfp4", "NVFP4", {**flat, "quant_algo": "NVFP4", "config_groups": {"group_0": {
         "input_activations": {"dynamic": False, "num_bits": 4, "type": "float", "group_size": 16},
@@ -242,6 +249,10 @@ def compressed_tensors(out):
     compressed(out, "ct_int4", {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}, "pack-quantized", units=1)
     compressed(out, "ct_int4_asym", {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": False}, "pack-quantized", units=1)
     compressed(out, "ct_int4_channel", {"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": False}, "pack-quantized", units=1)
+    int8 = {"num_bits": 8, "type": "int", "strategy": "group", "group_size": 32}
+    compressed(out, "ct_int8_packed", {**int8, "symmetric": False}, "pack-quantized", units=1)
+    compressed(out, "ct_int8_channel", {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}, "pack-quantized", units=1)
+    compressed(out, "ct_int8_group", {**int8, "symmetric": False}, "int-quantized", units=1)
     compressed(out, "ct_nvfp4", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True,
                                  "scale_dtype": "torch.float8_e4m3fn", "zp_dtype": "torch.float8_e4m3fn"}, "nvfp4-pack-quantized", units=1)
     compressed(out, "ct_mxfp4", {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True,

@@ -91,6 +91,7 @@ struct oz_cuda {
     int32_t conv_count;
     struct oz_cuda_conv convs[OZ_CUDA_MOST_CONVS];
     struct oz_cuda_halves halves;
+    struct oz_cuda_pinned *pinned; /* large pieces; under the lock */
 };
 
 struct oz_event {
@@ -120,8 +121,14 @@ extern const struct oz_backend_host *oz_cuda_host;
 
 /* OZ_OK, or OZ_ERR_DEVICE with a log line: what the operators say of a launch. */
 OZ_MUST_USE enum oz_status oz_cuda_check(const struct oz_device *dev, const char *what, int error);
+/* The same into an error: what everything else says. */
+OZ_MUST_USE enum oz_status oz_cuda_report(const struct oz_device *dev, const char *what, int error,
+                                          struct oz_error *err);
 
 /* device.c */
+/* Every thread of the host has a current device of its own; OZ_ERR_DEVICE also where it was opened for
+ * planning only. */
+OZ_MUST_USE enum oz_status oz_cuda_choose(struct oz_device *dev, struct oz_error *err);
 OZ_MUST_USE enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flags,
                                         struct oz_pool *pool, struct oz_error *err);
 OZ_MUST_USE enum oz_status oz_cuda_present(struct oz_error *err);
@@ -211,6 +218,20 @@ OZ_MUST_USE enum oz_status oz_cuda_half_of(const struct oz_op_ctx *ctx, const st
                                            void *own, const void **half);
 /* Somebody writes to this memory. */
 void oz_cuda_halves_forget(struct oz_cuda *c, const void *memory, size_t bytes);
+
+/* pinned.c: alloc_host and free_host of a device. */
+OZ_MUST_USE enum oz_status oz_cuda_pin(struct oz_device *dev, size_t bytes, void **out,
+                                       struct oz_error *err);
+void oz_cuda_unpin(struct oz_device *dev, void *memory);
+
+/* encode.c: of the operator table. */
+const char *oz_cuda_row_encoder(const struct oz_device *dev, const struct oz_codec *codec,
+                                enum oz_dtype stored);
+OZ_MUST_USE enum oz_status oz_cuda_encode_rows(struct oz_device *dev, struct oz_queue *queue,
+                                               const struct oz_encode_rows_args *a,
+                                               struct oz_error *err);
+OZ_MUST_USE enum oz_status oz_cuda_draw(struct oz_device *dev, struct oz_queue *queue,
+                                        const struct oz_draw_args *a, struct oz_error *err);
 
 /* conv_dnn.c: the convolution where cuDNN takes it; false in *done: nothing has been done. */
 OZ_MUST_USE enum oz_status oz_cuda_conv_dnn(const struct oz_op_ctx *ctx,

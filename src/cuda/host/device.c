@@ -28,8 +28,13 @@ enum oz_status oz_cuda_check(const struct oz_device *dev, const char *what, int 
     return OZ_ERR_DEVICE;
 }
 
-/* Every thread of the host has a current device of its own. */
-static enum oz_status need_hardware(struct oz_device *dev, struct oz_error *err)
+enum oz_status oz_cuda_report(const struct oz_device *dev, const char *what, int error,
+                              struct oz_error *err)
+{
+    return error == (int)cudaSuccess ? OZ_OK : fail_cuda(err, dev, what, (cudaError_t)error);
+}
+
+enum oz_status oz_cuda_choose(struct oz_device *dev, struct oz_error *err)
 {
     if (dev->plan_only) {
         return OZ_FAIL(err, OZ_ERR_DEVICE,
@@ -47,7 +52,7 @@ static enum oz_status device_memory(struct oz_device *dev, int64_t *free_bytes,
 {
     size_t available;
     size_t total;
-    OZ_TRY(need_hardware(dev, err));
+    OZ_TRY(oz_cuda_choose(dev, err));
     cudaError_t error = cudaMemGetInfo(&available, &total);
     if (error != cudaSuccess) {
         return fail_cuda(err, dev, "asking for its memory", error);
@@ -63,7 +68,7 @@ static enum oz_status device_alloc(struct oz_device *dev, size_t bytes, void **o
     size_t available = 0;
     size_t total = 0;
     *out = NULL;
-    OZ_TRY(need_hardware(dev, err));
+    OZ_TRY(oz_cuda_choose(dev, err));
     cudaError_t error = cudaMalloc(out, bytes);
     if (error == cudaSuccess) {
         oz_cuda_halves_forget(oz_cuda_of(dev), *out, bytes);
@@ -88,36 +93,13 @@ static void device_free(struct oz_device *dev, void *memory)
     }
 }
 
-static enum oz_status host_alloc(struct oz_device *dev, size_t bytes, void **out,
-                                 struct oz_error *err)
-{
-    *out = NULL;
-    OZ_TRY(need_hardware(dev, err));
-    cudaError_t error = cudaMallocHost(out, bytes);
-    if (error != cudaSuccess) {
-        *out = NULL;
-        (void)cudaGetLastError();
-        return OZ_FAIL(err, OZ_ERR_NOMEM, "Out of pinned host memory for %s: %zu bytes asked (%s).",
-                       dev->name, bytes, cudaGetErrorName(error));
-    }
-    return OZ_OK;
-}
-
-static void host_free(struct oz_device *dev, void *memory)
-{
-    (void)dev;
-    if (memory != NULL) {
-        (void)cudaFreeHost(memory);
-    }
-}
-
 /* ---- transfers ---- */
 
 static enum oz_status move(struct oz_device *dev, struct oz_queue *queue, void *dst,
                            const void *src, size_t bytes, enum cudaMemcpyKind kind,
                            const char *what, struct oz_error *err)
 {
-    OZ_TRY(need_hardware(dev, err));
+    OZ_TRY(oz_cuda_choose(dev, err));
     if (bytes == 0) {
         return OZ_OK;
     }
@@ -152,7 +134,7 @@ static enum oz_status queue_create(struct oz_device *dev, struct oz_queue **out,
                                    struct oz_error *err)
 {
     *out = NULL;
-    OZ_TRY(need_hardware(dev, err));
+    OZ_TRY(oz_cuda_choose(dev, err));
     struct oz_queue *q = oz_alloc_zero(1, sizeof *q);
     if (q == NULL) {
         return OZ_FAIL_NOMEM(err, "a queue");
@@ -178,7 +160,7 @@ static void queue_destroy(struct oz_device *dev, struct oz_queue *queue)
 static enum oz_status queue_wait(struct oz_device *dev, struct oz_queue *queue,
                                  struct oz_error *err)
 {
-    OZ_TRY(need_hardware(dev, err));
+    OZ_TRY(oz_cuda_choose(dev, err));
     cudaError_t error = cudaStreamSynchronize(oz_cuda_stream_of(dev, queue));
     return error == cudaSuccess ? OZ_OK : fail_cuda(err, dev, "waiting for the device", error);
 }
@@ -186,7 +168,7 @@ static enum oz_status queue_wait(struct oz_device *dev, struct oz_queue *queue,
 static enum oz_status queue_record(struct oz_device *dev, struct oz_queue *queue,
                                    struct oz_event **out, struct oz_error *err)
 {
-    OZ_TRY(need_hardware(dev, err));
+    OZ_TRY(oz_cuda_choose(dev, err));
     struct oz_event *e = *out;
     cudaError_t error = cudaSuccess;
     if (e == NULL) {
@@ -208,7 +190,7 @@ static enum oz_status queue_record(struct oz_device *dev, struct oz_queue *queue
 static enum oz_status queue_await(struct oz_device *dev, struct oz_queue *queue,
                                   struct oz_event *event, struct oz_error *err)
 {
-    OZ_TRY(need_hardware(dev, err));
+    OZ_TRY(oz_cuda_choose(dev, err));
     cudaError_t error = cudaStreamWaitEvent(oz_cuda_stream_of(dev, queue), event->event, 0);
     return error == cudaSuccess ? OZ_OK : fail_cuda(err, dev, "waiting for an event", error);
 }
@@ -412,8 +394,8 @@ enum oz_status oz_cuda_open(struct oz_device **out, int32_t index, uint32_t flag
         .ops = &oz_cuda_operators,
         .alloc = device_alloc,
         .free = device_free,
-        .alloc_host = host_alloc,
-        .free_host = host_free,
+        .alloc_host = oz_cuda_pin,
+        .free_host = oz_cuda_unpin,
         .memory = device_memory,
         .upload = upload,
         .download = download,

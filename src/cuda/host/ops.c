@@ -244,7 +244,7 @@ RUN(cfg_combine, OZ_OP_CFG_COMBINE, struct oz_cfg_combine_args, run_cfg_combine)
 RUN(sched_step, OZ_OP_SCHED_STEP, struct oz_sched_step_args, run_sched_step)
 RUN(sample, OZ_OP_SAMPLE, struct oz_sample_args, run_sample)
 
-/* Weights are encoded by the host while they are loaded. */
+/* What encode.c does not encode on the device while it is loaded. */
 static const struct oz_encoder *find_encoder(const struct oz_device *dev,
                                              const struct oz_codec *codec, enum oz_dtype stored)
 {
@@ -258,6 +258,9 @@ const struct oz_op_table oz_cuda_operators = {
     .act_support = oz_cuda_act_support,
     .pack_band = oz_cuda_pack_band,
     .find_encoder = find_encoder,
+    .row_encoder = oz_cuda_row_encoder,
+    .encode_rows = oz_cuda_encode_rows,
+    .draw = oz_cuda_draw,
     .embed = embed,
     .linear = linear,
     .route = route,

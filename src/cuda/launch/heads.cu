@@ -95,11 +95,34 @@ __global__ void __launch_bounds__(THREADS) rope_pairs(const __grid_constant__ st
     }
 }
 
+/* PER neighbours of a head, f32 or bf16. */
+template <int PER, bool HALF>
+static __device__ inline void take_pairs(const void *rows, int64_t at, float *x)
+{
+    if (HALF) {
+        uint32_t pairs[PER / 2];
+        if (PER == 4) {
+            *(uint2 *)pairs = *(const uint2 *)((const uint16_t *)rows + at);
+        } else {
+            pairs[0] = *(const uint32_t *)((const uint16_t *)rows + at);
+        }
+#pragma unroll
+        for (int i = 0; i < PER / 2; i++) {
+            x[2 * i] = oz_f32_from_bits(pairs[i] << 16);
+            x[2 * i + 1] = oz_f32_from_bits(pairs[i] & 0xFFFF0000U);
+        }
+    } else if (PER == 4) {
+        *(float4 *)x = *(const float4 *)((const float *)rows + at);
+    } else {
+        *(float2 *)x = *(const float2 *)((const float *)rows + at);
+    }
+}
+
 /*
- * The same where nothing is left to decide: whole warps' worth of f32 heads, normed, all of each turning, to
+ * The same where nothing is left to decide: whole warps' worth of heads, normed, all of each turning, to
  * bf16.
  */
-template <int PER>
+template <int PER, bool HALF>
 __global__ void __launch_bounds__(THREADS) rope_usual(const __grid_constant__ struct oz_cuda_rope a)
 {
     const unsigned unit = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
@@ -115,17 +138,13 @@ __global__ void __launch_bounds__(THREADS) rope_usual(const __grid_constant__ st
         return;
     }
     const int64_t table = a.table_rows != NULL ? a.table_rows[row] : row;
-    const float *from = (const float *)a.x.data + row * a.x.stride + first;
+    const int64_t from = row * a.x.stride + first;
     const float *cosine = (const float *)a.cosine.data + table * a.cosine.stride + lane * (PER / 2);
     const float *sine = (const float *)a.sine.data + table * a.sine.stride + lane * (PER / 2);
     uint16_t *to = (uint16_t *)a.out.data + row * a.out.stride + first;
 #pragma unroll
     for (int h = 0; h < ROPE_HEADS; h++) {
-        if (PER == 4) {
-            *(float4 *)x[h] = *(const float4 *)(from + h * 32 * PER);
-        } else {
-            *(float2 *)x[h] = *(const float2 *)(from + h * 32 * PER);
-        }
+        take_pairs<PER, HALF>(a.x.data, from + h * 32 * PER, x[h]);
     }
     if (PER == 4) {
         *(float2 *)cosines = *(const float2 *)cosine;
@@ -164,9 +183,8 @@ __global__ void __launch_bounds__(THREADS) rope_usual(const __grid_constant__ st
 
 static bool is_usual(const struct oz_cuda_rope *a)
 {
-    return a->heads % ROPE_HEADS == 0 && a->x.spec.dtype == OZ_DTYPE_F32 &&
-           a->out.spec.dtype == OZ_DTYPE_BF16 && a->weight != NULL && !a->plus_one &&
-           (uintptr_t)a->weight % 16 == 0 && a->pairs == a->head_dim / 2 &&
+    return a->heads % ROPE_HEADS == 0 && a->out.spec.dtype == OZ_DTYPE_BF16 && a->weight != NULL &&
+           !a->plus_one && (uintptr_t)a->weight % 16 == 0 && a->pairs == a->head_dim / 2 &&
            (uintptr_t)a->cosine.data % 8 == 0 && a->cosine.stride % 2 == 0 &&
            (uintptr_t)a->sine.data % 8 == 0 && a->sine.stride % 2 == 0;
 }
@@ -187,10 +205,15 @@ int oz_heads_rope(oz_cuda_stream stream, const struct oz_cuda_rope *a)
         return 0;
     }
     if (is_usual(a)) {
-        if (a->head_dim == 128) {
-            rope_usual<4><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
+        const bool half = a->x.spec.dtype == OZ_DTYPE_BF16;
+        if (a->head_dim == 128 && half) {
+            rope_usual<4, true><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
+        } else if (a->head_dim == 128) {
+            rope_usual<4, false><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
+        } else if (half) {
+            rope_usual<2, true><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
         } else {
-            rope_usual<2><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
+            rope_usual<2, false><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);
         }
     } else if (a->head_dim == 128) {
         rope_pairs<4><<<(unsigned)blocks, THREADS, 0, stream>>>(*a);

@@ -68,6 +68,32 @@ int oz_packed_decode(oz_cuda_stream stream, const struct oz_cuda_weight *w, enum
 int oz_packed_embed(oz_cuda_stream stream, const struct oz_cuda_weight *w, const int32_t *ids,
                     float scale, const struct oz_act *out);
 
+/* encode.cu: rows of bf16 to a weight's planes, see struct oz_encode_rows_args. Planes of the slice, from
+ * its first row on, and the bytes between rows of them. */
+enum oz_encode_kind {
+    OZ_ENCODE_FP8_TENSOR,
+    OZ_ENCODE_FP8_CHANNEL,
+    OZ_ENCODE_FP8_BLOCK,
+    OZ_ENCODE_INT8,
+    OZ_ENCODE_MXFP8,
+    OZ_ENCODE_MXFP4,
+    OZ_ENCODE_DUAL,
+    OZ_ENCODE_NVFP4,
+};
+struct oz_cuda_encode {
+    enum oz_encode_kind kind;
+    const uint16_t *src; /* [rows, cols] */
+    int64_t row0, rows, cols;
+    uint8_t *codes, *scales[2];
+    int64_t code_bytes, scale_bytes[2];
+    enum oz_exponent_rule rule;
+    float amax; /* of the scope, where it spans the slice */
+    bool keep_nonfinite;
+    uint64_t *bad;
+};
+int oz_launch_encode(oz_cuda_stream stream, const struct oz_cuda_encode *a);
+int oz_launch_draw(oz_cuda_stream stream, const struct oz_draw_args *a);
+
 /* out[i] = rows of x in out's spec; see struct oz_act_quant_args. amax: of each row's sequence, f32
  * [x.rows], or NULL. */
 int oz_launch_act_quant(oz_cuda_stream stream, const struct oz_act *x, const struct oz_act *out,

@@ -230,6 +230,8 @@ static void project(struct oz_exec *x, const struct oz_qwen_image_config *c, str
         if (input.rows == 0 || !oz_act_spec_equal(&wants, &input.spec)) {
             input = modulated(x, s, 0, &wants);
         }
+        /* behind rows of codes, which are far coarser, one rounding more costs nothing */
+        sums.spec.dtype = oz_dtype_bits(wants.dtype) < 16 ? OZ_DTYPE_BF16 : OZ_DTYPE_F32;
         oz_op_linear(x, &(struct oz_linear_args){.x = &input,
                                                  .w = weights[i],
                                                  .mode = oz_param_mode(&weights[i]->w, s->mode),

@@ -335,9 +335,11 @@ struct patterns {
 };
 
 struct group {
-    const struct kind *kind; /* NULL: integers of 4 bits, packed in words (read only) */
-    int64_t int4_group;      /* of those; 0: a row */
-    bool int4_zeros;         /* with zero points */
+    const struct kind *kind; /* NULL: integers in groups (read only) */
+    int32_t int_bits;        /* of integers: 4 or 8 */
+    int64_t int_group;       /* columns; 0: a row */
+    bool int_zeros;          /* with zero points */
+    bool int_order;          /* groups in an order of their own */
     bool static_acts;
     enum oz_act_mode mode;
     struct patterns targets;
@@ -412,7 +414,7 @@ static enum oz_status matches(const struct patterns *p, const char *module, bool
 struct args {
     int64_t bits, group;
     const char *type, *strategy;
-    bool symmetric, dynamic, local, blocks;
+    bool symmetric, dynamic, local, blocks, order;
 };
 
 static enum oz_status args_read(struct args *a, const struct oz_json *v, const struct reader *r)
@@ -425,6 +427,10 @@ static enum oz_status args_read(struct args *a, const struct oz_json *v, const s
     OZ_TRY(oz_json_get_bool(v, "symmetric", true, &a->symmetric, r->path, r->err));
     none = a->group > 0 ? "group" : a->group < 0 ? "channel" : "tensor";
     OZ_TRY(oz_json_get_string(v, "strategy", none, &a->strategy, r->path, r->err));
+    const struct oz_json *order = oz_json_get(v, "actorder");
+    const char *kind_of_order = oz_json_string(order, "");
+    a->order = oz_json_bool(order, false) || strcmp(kind_of_order, "group") == 0 ||
+               strcmp(kind_of_order, "dynamic") == 0;
     a->local = strcmp(oz_json_string(oz_json_get(v, "dynamic"), ""), "local") == 0;
     a->dynamic = a->local || oz_json_bool(oz_json_get(v, "dynamic"), false);
     a->blocks = strcmp(oz_json_string(block, ""), "128x128") == 0 ||
@@ -439,7 +445,7 @@ static enum oz_status fail_args(const struct reader *r, const char *what, const 
     return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
                    "%s: %s of %" PRId64 " bits (%s, strategy \"%s\", group size %" PRId64
                    "%s%s) are not read by this version. It reads fp8 by tensor, channel or "
-                   "128x128, int8 by channel, int4 by group or channel, mxfp8, mxfp4 and nvfp4, "
+                   "128x128, int8 and int4 by channel or group, mxfp8, mxfp4 and nvfp4, "
                    "with activations that are plain or dynamic, or static for fp8.",
                    r->path, what, a->bits, a->type, a->strategy, a->group,
                    a->symmetric ? "" : ", asymmetric", a->dynamic ? ", dynamic" : ", static");
@@ -454,6 +460,15 @@ static enum oz_status group_weights(struct group *g, const struct oz_json *v,
                        "%s: a group of \"config_groups\" has no \"weights\".", r->path);
     }
     OZ_TRY(args_read(&a, v, r));
+    bool group = strcmp(a.strategy, "group") == 0 && a.group > 0;
+    bool integers = (a.bits == 4 || a.bits == 8) && strcmp(a.type, "int") == 0 && !a.dynamic &&
+                    (group || strcmp(a.strategy, "channel") == 0);
+    if (integers) {
+        g->int_bits = (int32_t)a.bits;
+        g->int_group = group ? a.group : 0;
+        g->int_zeros = !a.symmetric;
+        g->int_order = a.order;
+    }
     for (size_t i = 0; i < KINDS; i++) {
         const struct kind *k = &kinds[i];
         if (k->bits == a.bits && strcmp(k->type, a.type) == 0 &&
@@ -463,14 +478,7 @@ static enum oz_status group_weights(struct group *g, const struct oz_json *v,
             return OZ_OK;
         }
     }
-    bool group = strcmp(a.strategy, "group") == 0 && a.group > 0;
-    if (a.bits == 4 && strcmp(a.type, "int") == 0 && !a.dynamic &&
-        (group || strcmp(a.strategy, "channel") == 0)) {
-        g->int4_group = group ? a.group : 0;
-        g->int4_zeros = !a.symmetric;
-        return OZ_OK;
-    }
-    return fail_args(r, "weights", &a);
+    return integers ? OZ_OK : fail_args(r, "weights", &a);
 }
 
 /* FP8 under one static scale: kept, and used on request. */
@@ -490,7 +498,7 @@ static enum oz_status group_acts(struct group *g, const struct oz_json *v, const
         return OZ_OK;
     }
     OZ_TRY(args_read(&a, v, r));
-    if (g->kind == NULL) { /* integers of 4 bits: activations stay plain */
+    if (g->kind == NULL) { /* integers in groups: activations stay plain */
         return a.dynamic ? OZ_OK : fail_args(r, "activations", &a);
     }
     /* NVFP4's are "local": blocks are scaled on the way under one static factor, which is not applied. */
@@ -561,41 +569,84 @@ static enum oz_status find_group(const struct reader *r, const char *module,
     return OZ_OK;
 }
 
-/* Zero points are packed along the rows: eight of them in a word. */
-static int64_t at_zeros(int64_t row, int64_t group, int64_t rows, int64_t groups)
+/* Zero points are packed along the rows, eight or four of them in a word. */
+static int64_t at_zeros4(int64_t row, int64_t group, int64_t rows, int64_t groups)
 {
     (void)rows;
     return (row / 8 * groups + group) * 8 + row % 8;
 }
 
-static enum oz_status read_int4(const struct reader *r, int32_t row, const struct group *g)
+static int64_t at_zeros8(int64_t row, int64_t group, int64_t rows, int64_t groups)
+{
+    (void)rows;
+    return (row / 4 * groups + group) * 4 + row % 4;
+}
+
+static enum oz_status take_zeros(const struct reader *r, int32_t row, const struct group *g,
+                                 int64_t groups, bool packed)
+{
+    const struct oz_layer *layer = &r->from->table->rows[row];
+    int64_t per_word = 32 / g->int_bits;
+    struct oz_dialect_tensor zeros = {.plane = OZ_PLANE_ZEROS,
+                                      .suffix = "weight_zero_point",
+                                      .dtype = OZ_DTYPE_I8,
+                                      .rank = 2,
+                                      .shape = {layer->shape[0], groups},
+                                      .move = OZ_MOVE_SIGNED};
+    if (packed) {
+        zeros.dtype = OZ_DTYPE_I32;
+        zeros.shape[0] = (layer->shape[0] + per_word - 1) / per_word;
+        zeros.at = g->int_bits == 4 ? at_zeros4 : at_zeros8;
+        zeros.move = OZ_MOVE_BYTES;
+    }
+    return oz_stored_take(&r->from->out->weights[row], r->ckpt, r->path, layer, &zeros, r->err);
+}
+
+/* The group of each column, where groups have an order of their own. */
+static enum oz_status take_order(const struct reader *r, int32_t row, const struct group *g)
+{
+    const struct oz_layer *layer = &r->from->table->rows[row];
+    const struct oz_dialect_tensor order = {.plane = OZ_PLANE_PERM,
+                                            .suffix = "weight_g_idx",
+                                            .dtype = OZ_DTYPE_I32,
+                                            .rank = 1,
+                                            .shape = {layer->shape[1]}};
+    return g->int_order || oz_form_find(r->from, row, order.suffix) != NULL
+               ? oz_stored_take(&r->from->out->weights[row], r->ckpt, r->path, layer, &order,
+                                r->err)
+               : OZ_OK;
+}
+
+/* Integers in groups, or with zero points: in words, the zero in the middle, or (8 bits) one by one in
+ * two's complement. */
+static enum oz_status read_integers(const struct reader *r, int32_t row, const struct group *g)
 {
     const struct oz_layer *layer = &r->from->table->rows[row];
     int64_t cols = layer->shape[1];
-    int64_t group = g->int4_group > 0 ? g->int4_group : cols;
-    const struct oz_form_int4 f = {.codes = "weight_packed",
-                                   .scales = "weight_scale",
-                                   .code_dtype = OZ_DTYPE_I32,
-                                   .code_shape = {layer->shape[0], (cols + 7) / 8},
-                                   .group = group};
-    if (cols % 8 != 0 || oz_form_find(r->from, row, "weight_g_idx") != NULL) {
+    int64_t group = g->int_group > 0 ? g->int_group : cols;
+    bool packed = oz_form_find(r->from, row, "weight_packed") != NULL || g->int_bits == 4;
+    int64_t per_word = 32 / g->int_bits;
+    struct oz_form_int4 f = {.codes = "weight_packed",
+                             .scales = "weight_scale",
+                             .code_dtype = OZ_DTYPE_I32,
+                             .code_shape = {layer->shape[0], cols / per_word},
+                             .group = group,
+                             .bytes = g->int_bits == 8};
+    if (!packed) {
+        f.codes = "weight";
+        f.code_dtype = OZ_DTYPE_I8;
+        f.code_shape[1] = cols;
+        f.code_move = OZ_MOVE_SIGNED;
+    } else if (cols % per_word != 0) {
         return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
-                       "%s: %s has %s, which this version does not read.", r->path, layer->module,
-                       cols % 8 != 0 ? "rows that do not end with a word"
-                                     : "groups in an order of their own (weight_g_idx)");
+                       "%s: %s has rows that do not end with a word, which this version does not "
+                       "read.",
+                       r->path, layer->module);
     }
     OZ_TRY(oz_form_take_int4(r->from, row, &f));
     (void)oz_form_spend(r->from, row, "weight_shape");
-    if (!g->int4_zeros) {
-        return OZ_OK;
-    }
-    const struct oz_dialect_tensor zeros = {.plane = OZ_PLANE_ZEROS,
-                                            .suffix = "weight_zero_point",
-                                            .dtype = OZ_DTYPE_I32,
-                                            .rank = 2,
-                                            .shape = {(layer->shape[0] + 7) / 8, cols / group},
-                                            .at = at_zeros};
-    return oz_stored_take(&r->from->out->weights[row], r->ckpt, r->path, layer, &zeros, r->err);
+    OZ_TRY(take_order(r, row, g));
+    return g->int_zeros ? take_zeros(r, row, g, cols / group, packed) : OZ_OK;
 }
 
 /* What goes along with activations. */
@@ -626,8 +677,9 @@ static enum oz_status read_row(const struct reader *r, int32_t row, bool *quanti
         return OZ_OK;
     }
     OZ_TRY(find_group(r, layer->module, &g));
-    if (g->kind == NULL) {
-        return read_int4(r, row, g);
+    bool words = g->int_bits != 0 && oz_form_find(r->from, row, "weight_packed") != NULL;
+    if (g->kind == NULL || words) {
+        return read_integers(r, row, g);
     }
     int32_t count = lay_out(g->kind, layer->shape[0], layer->shape[1], want);
     if (g->kind->group > 0 && layer->shape[1] % g->kind->group != 0) {

@@ -18,6 +18,13 @@ size_t oz_stored_bytes(const struct oz_layer_table *table)
            OZ_STORED_NOTES * oz_arena_round(OZ_STORED_NOTE_BYTES);
 }
 
+enum oz_status oz_stored_prepare(struct oz_ckpt *ckpt, const struct oz_layer_table *table,
+                                 struct oz_error *err)
+{
+    OZ_TRY(oz_modelslim_unwrap(ckpt, table, err));
+    return oz_svdquant_divide(ckpt, table, err);
+}
+
 const struct oz_tensor_view *oz_stored_find(const struct oz_ckpt *ckpt,
                                             const struct oz_layer *layer, const char *suffix,
                                             int64_t *index)

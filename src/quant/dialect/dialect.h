@@ -29,7 +29,8 @@ enum oz_plane_move {
     OZ_MOVE_NUMBER,     /* one f32, in the file as OZ_DIALECT_NUMBER within a text */
     OZ_MOVE_REPEAT,     /* one f32 in the file, the same in every cell of the plane; only read */
     OZ_MOVE_TIMES,      /* f32 in the file, times oz_stored_weight.number in the plane; only read */
-    OZ_MOVE_SIGNED, /* 4 bits: two's complement in the file, the zero at 8 in the plane; only read */
+    OZ_MOVE_WORDS,      /* the same of f32 that are the low halves of I64; only read */
+    OZ_MOVE_SIGNED, /* 4 or 8 bits: two's complement in the file, the zero in the middle in the plane; only read */
     OZ_MOVE_VALUES, /* the values of the codes, in a wider dtype: exact; only read */
     /* Of integers in groups, input features (or their groups) down, output features across; only read
      * (num/unpack.h). */
@@ -163,17 +164,23 @@ struct oz_stored_weight {
     const struct oz_stored_weight *shifted;
     int64_t shifted_cols;
     float shift;
-    float number;                   /* of the plane that is moved by OZ_MOVE_NUMBER or _TIMES */
+    float number; /* of the plane that is moved by OZ_MOVE_NUMBER, _TIMES, _WORDS */
     int64_t spent[OZ_STORED_SPENT]; /* tensors of it that hold no plane: what they say is known */
     int32_t spent_count;
     /* What no operator applies is applied while loading, and the layer stays as the scheme's plain codec:
-     * `codec` is that of the planes then; the rotation, SMOOTH, LOW_RANK_A and _B are applied, in this
-     * order. NULL: the planes are the scheme's, and stay as they are. */
+     * `codec` is that of the planes then; e4m3_scale, the rotation, ROTATE_L and _R, SMOOTH, LOW_RANK_A and
+     * _B are applied, in this order. NULL: the planes are the scheme's, and stay as they are. */
     const struct oz_codec *codec;
+    /* Where not 0: a value that is decoded is a number of e4m3 times this (ModelOpt's W4A8: the integers'
+     * values are rounded to FP8, which the product is computed in). */
+    float e4m3_scale;
     bool smooth_multiplies; /* activations are multiplied by SMOOTH, not divided */
     bool smooth_last;       /* the branch sees smoothed activations: SMOOTH is applied behind it */
     int32_t group_cols;     /* of the weight or of `codec`, where the codec's own is not meant; 0 */
     int32_t rank;           /* of the low-rank planes */
+    /* Of ROTATE_L, L, and ROTATE_R, R: activations are multiplied by them as a matrix X of so many rows,
+     * L^T X R (FlatQuant), or one of them, where the other plane has no tensor; 0: none. */
+    int32_t rotate_rows;
     int32_t rotate_cols; /* groups of so many columns are stored rotated (num/rotate.h); 0: none */
 };
 
@@ -272,6 +279,20 @@ OZ_MUST_USE enum oz_status oz_gguf_read_rows(const struct oz_dialect_reader *r);
 OZ_MUST_USE enum oz_status oz_int_groups_read(const struct oz_dialect_reader *r);
 /* No config: by names, dtypes and shapes. */
 OZ_MUST_USE enum oz_status oz_inferred_read(const struct oz_dialect_reader *r);
+
+/*
+ * Layouts whose names are not those of the table's rows become theirs, before oz_stored_read: fused layers
+ * of nunchaku (oz_svdquant_divide), msModelSlim's wrapped layers (oz_modelslim_unwrap). Errors as theirs.
+ */
+OZ_MUST_USE enum oz_status
+oz_stored_prepare(struct oz_ckpt *ckpt, const struct oz_layer_table *table, struct oz_error *err);
+
+/* ---- modelslim.c ---- */
+
+/* A layer that is smoothed is two modules there: "x.div.mul_scale" and "x.linear.weight" become
+ * "x.mul_scale" and "x.weight". Errors as oz_ckpt_rename. */
+OZ_MUST_USE enum oz_status
+oz_modelslim_unwrap(struct oz_ckpt *ckpt, const struct oz_layer_table *table, struct oz_error *err);
 
 /* ---- svdquant.c, svdquant_fused.c ---- */
 

@@ -238,11 +238,13 @@ enum oz_status oz_form_take_int4(const struct oz_dialect_reader *r, int32_t row,
 {
     const struct oz_layer *layer = &r->table->rows[row];
     struct oz_stored_weight *w = &r->out->weights[row];
-    if (layer->shape[1] % 2 != 0 || f->group < 1 || layer->shape[1] % f->group != 0) {
+    const char *codec = f->bytes ? "u8_group" : "u4_group";
+    if ((layer->shape[1] % 2 != 0 && !f->bytes) || f->group < 1 ||
+        layer->shape[1] % f->group != 0) {
         return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
                        "%s has %" PRId64 " input features, which are no whole groups of %" PRId64
-                       " codes of 4 bits.",
-                       layer->module, layer->shape[1], f->group);
+                       " codes of %d bits.",
+                       layer->module, layer->shape[1], f->group, f->bytes ? 8 : 4);
     }
     const struct oz_dialect_tensor codes = {.plane = OZ_PLANE_CODES,
                                             .suffix = f->codes,
@@ -261,7 +263,7 @@ enum oz_status oz_form_take_int4(const struct oz_dialect_reader *r, int32_t row,
     w->planes[OZ_PLANE_ZEROS].move = f->unsigned_codes ? OZ_MOVE_REPEAT : OZ_MOVE_BYTES;
     w->group_cols = (int32_t)f->group;
     r->out->schemes[row] =
-        (struct oz_scheme){.name = "u4_group", .codec = oz_codec_find("u4_group"), .mode_count = 1};
+        (struct oz_scheme){.name = codec, .codec = oz_codec_find(codec), .mode_count = 1};
     r->out->count++;
     return OZ_OK;
 }
@@ -399,4 +401,32 @@ enum oz_status oz_form_low_rank(const struct oz_dialect_reader *r, int32_t row, 
     OZ_TRY(take_floats(r, row, OZ_PLANE_LOW_RANK_A, down, down_transposed ? cols : rank,
                        down_transposed ? rank : cols, down_at));
     return take_floats(r, row, OZ_PLANE_LOW_RANK_B, up, layer->shape[0], rank, up_at);
+}
+
+#define MOST_FACTOR 4096 /* rows of a factor: they are about the root of the columns */
+
+enum oz_status oz_form_factors(const struct oz_dialect_reader *r, int32_t row, const char *left,
+                               const char *right)
+{
+    const struct oz_layer *layer = &r->table->rows[row];
+    const struct oz_tensor_view *l = oz_form_find(r, row, left);
+    const struct oz_tensor_view *t = l != NULL ? l : oz_form_find(r, row, right);
+    int64_t size = t != NULL && t->rank == 2 ? t->shape[0] : 0;
+    bool small = size > 0 && size <= MOST_FACTOR && layer->shape[1] / size <= MOST_FACTOR;
+    if (!small || layer->shape[1] % size != 0) {
+        return OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                       "%s: %s has no %s and no %s, or they are no square matrices of at most %d "
+                       "rows that divide %" PRId64 ".",
+                       r->path, layer->module, left, right, MOST_FACTOR, layer->shape[1]);
+    }
+    int64_t rows = l != NULL ? size : layer->shape[1] / size;
+    int64_t cols = layer->shape[1] / rows;
+    oz_form_expand(r, row);
+    r->out->weights[row].rotate_rows = (int32_t)rows;
+    if (l != NULL) {
+        OZ_TRY(take_floats(r, row, OZ_PLANE_ROTATE_L, left, rows, rows, NULL));
+    }
+    return oz_form_find(r, row, right) != NULL
+               ? take_floats(r, row, OZ_PLANE_ROTATE_R, right, cols, cols, NULL)
+               : OZ_OK;
 }

@@ -56,7 +56,8 @@ OZ_MUST_USE enum oz_status oz_form_take_int8(const struct oz_dialect_reader *r, 
 
 /* Integers of 4 bits in groups; codes of `form` are one nibble each at `at` (NULL: row by row, the even
  * one low), scales [rows, groups] or `transposed`; `mins` like scales, or NULL. code_move: SIGNED or BYTES
- * (unsigned with the zero at 8). They stay packed, as the codec u4_group. */
+ * (unsigned with the zero at 8). They stay packed, as the codec u4_group. With `bytes` codes are 8 bits
+ * each, of u8_group. */
 struct oz_form_int4 {
     const char *codes, *scales, *mins;
     enum oz_dtype code_dtype;
@@ -68,6 +69,7 @@ struct oz_form_int4 {
     oz_dialect_at_fn
         scales_at;       /* of scales and mins, [groups, rows] in the file; NULL: as they say */
     bool unsigned_codes; /* their zero is 0 */
+    bool bytes;
 };
 OZ_MUST_USE enum oz_status oz_form_take_int4(const struct oz_dialect_reader *r, int32_t row,
                                              const struct oz_form_int4 *form);
@@ -100,6 +102,11 @@ OZ_MUST_USE enum oz_status oz_form_smooth(const struct oz_dialect_reader *r, int
 OZ_MUST_USE enum oz_status oz_form_low_rank(const struct oz_dialect_reader *r, int32_t row,
                                             const char *down, const char *up, bool down_transposed,
                                             oz_dialect_at_fn down_at, oz_dialect_at_fn up_at);
+
+/* Factors L [rows, rows] and R [cols / rows, cols / rows] that activations are multiplied by
+ * (oz_stored_weight.rotate_rows), or one of them. The layer is expanded. */
+OZ_MUST_USE enum oz_status oz_form_factors(const struct oz_dialect_reader *r, int32_t row,
+                                           const char *left, const char *right);
 
 /* The tensor of a layer under that suffix. */
 const struct oz_tensor_view *oz_form_find(const struct oz_dialect_reader *r, int32_t row,

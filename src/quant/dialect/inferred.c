@@ -68,7 +68,13 @@ static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row)
         return read_fp8(r, row);
     }
     if (oz_form_has(r, row, "weight", OZ_DTYPE_I8)) {
-        return oz_form_take(r, row, &int8);
+        const struct oz_tensor_view *scale = oz_form_find(r, row, "weight_scale");
+        return scale == NULL || scale->elements <= r->table->rows[row].shape[0]
+                   ? oz_form_take(r, row, &int8)
+                   : OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
+                             "%s: %s has scales of groups, and no config says which. Add the "
+                             "maker's own config to the weights.",
+                             r->path, r->table->rows[row].module);
     }
     return oz_form_has(r, row, "weight", OZ_DTYPE_U8) ? oz_form_take(r, row, &mxfp4) : OZ_OK;
 }

@@ -13,7 +13,7 @@
 #include "quant/dialect/form.h"
 #include "quant/rules.h"
 
-enum shape { FP8, BLOCKS, INT8, FORM, AWQ4 };
+enum shape { FP8, BLOCKS, INT8, FORM, AWQ4, AWQ4_FP8 };
 
 static const struct algo {
     const char *name;   /* upper case */
@@ -54,7 +54,7 @@ static const struct algo {
     MXFP4("W4A8_MXFP4_FP8"),
 #undef MXFP4
     {"W4A16_AWQ", "modelopt", AWQ4, OZ_DTYPE_U8, {0}},
-    {"W4A8_AWQ", "modelopt", AWQ4, OZ_DTYPE_U8, {0}},
+    {"W4A8_AWQ", "modelopt", AWQ4_FP8, OZ_DTYPE_U8, {0}},
 };
 
 struct reader {
@@ -88,7 +88,7 @@ static enum oz_status find_algo(const struct algo **out, const char *name,
     return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
                    "%s: ModelOpt's quant_algo is %s%.60s%s; this version reads FP8, "
                    "FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, W8A16, W8A8_SQ_PER_CHANNEL, NVFP4 and "
-                   "its kinds, MXFP8, MXFP4 and MIXED_PRECISION of these.",
+                   "its kinds, W4A16_AWQ, W4A8_AWQ, MXFP8, MXFP4 and MIXED_PRECISION of these.",
                    r->path, name != NULL ? "\"" : "", name != NULL ? name : "missing",
                    name != NULL ? "\"" : "");
 }
@@ -134,7 +134,17 @@ static int64_t at_pairs(int64_t row, int64_t col, int64_t rows, int64_t cols)
     return 2 * (row / 2 * cols + col) + row % 2;
 }
 
-static enum oz_status take_int4(const struct reader *s, int32_t row)
+/* W4A8: what the integers are worth is rounded to FP8 under "weight_scale_2", one number, and the product
+ * is computed of that; "weight_scale" is the whole scale of a group. */
+static enum oz_status take_fp8_level(const struct oz_dialect_reader *r, int32_t row)
+{
+    OZ_TRY(oz_form_number(r, row, "weight_scale_2", &r->out->weights[row].e4m3_scale));
+    (void)oz_form_spend(r, row, "weight_scale_2");
+    oz_form_expand(r, row);
+    return OZ_OK;
+}
+
+static enum oz_status take_int4(const struct reader *s, int32_t row, bool fp8)
 {
     const struct oz_dialect_reader *r = s->r;
     const struct oz_layer *layer = &r->table->rows[row];
@@ -147,14 +157,13 @@ static enum oz_status take_int4(const struct reader *s, int32_t row)
                                    .at = at_pairs,
                                    .code_move = OZ_MOVE_SIGNED,
                                    .group = groups > 0 ? layer->shape[1] / groups : 0};
-    if (layer->shape[0] % 2 != 0 || oz_form_find(r, row, "weight_scale_2") != NULL) {
-        return OZ_FAIL(
-            r->err, OZ_ERR_UNSUPPORTED,
-            "%s: %s is in 4-bit integers under two levels of scales, or of an odd number "
-            "of rows, which this version does not read.",
-            r->path, layer->module);
+    if (layer->shape[0] % 2 != 0) {
+        return OZ_FAIL(r->err, OZ_ERR_UNSUPPORTED,
+                       "%s: %s is in 4-bit integers of pairs of rows, but has %" PRId64 " of them.",
+                       r->path, layer->module, layer->shape[0]);
     }
-    return oz_form_take_int4(r, row, &f);
+    OZ_TRY(oz_form_take_int4(r, row, &f));
+    return fp8 ? take_fp8_level(r, row) : OZ_OK;
 }
 
 static enum oz_status take_shape(const struct reader *s, int32_t row, const struct algo *a)
@@ -190,9 +199,10 @@ static enum oz_status take_shape(const struct reader *s, int32_t row, const stru
     }
     case INT8: return oz_form_take(r, row, &rows);
     case FORM: return oz_form_take(r, row, &a->form);
-    case AWQ4: break;
+    case AWQ4:
+    case AWQ4_FP8: break;
     }
-    return take_int4(s, row);
+    return take_int4(s, row, a->shape == AWQ4_FP8);
 }
 
 /* What makes activations ready for the weight is merged into it. */

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "num/float4.h"
+#include "num/float8.h"
 #include "num/plane.h"
 #include "quant/dialect/form.h"
 
@@ -38,28 +39,31 @@ static enum oz_status take_dual(const struct oz_dialect_reader *r, int32_t row)
     return oz_stored_take(&r->out->weights[row], r->ckpt, r->path, layer, &dual, r->err);
 }
 
-/* Are the first numbers of a plain tensor FP4's values, as in a weight whose scale has been lost? */
-static enum oz_status check_lost(const struct oz_dialect_reader *r, const struct oz_tensor_view *t)
+/* Are the first numbers of a plain tensor values of the method's codes, as in a weight whose scale has been
+ * lost? */
+static enum oz_status check_lost(const struct oz_dialect_reader *r, const struct oz_tensor_view *t,
+                                 const struct kind *k)
 {
     uint8_t bytes[512];
-    bool fp4 = t->elements >= 64;
+    bool fp4 = k->codes == OZ_DTYPE_U8;
+    bool values = t->elements >= 64;
     bool zeros = true;
     int64_t n = t->elements < 128 ? t->elements : 128;
-    if (!fp4 || oz_dtype_bits(t->dtype) > 32) {
+    if (!values || k->codes == OZ_DTYPE_I8 || oz_dtype_bits(t->dtype) > 32) {
         return OZ_OK;
     }
     OZ_TRY(oz_ckpt_read(r->ckpt, t, 0, n * oz_dtype_bits(t->dtype) / 8, bytes, r->err));
-    for (int64_t i = 0; i < n && fp4; i++) {
+    for (int64_t i = 0; i < n && values; i++) {
         float x;
         oz_plane_read(t->dtype, bytes, i, 1, &x);
-        fp4 = oz_e2m1_to_f32(oz_f32_to_e2m1(x)) == x;
+        values = x == (fp4 ? oz_e2m1_to_f32(oz_f32_to_e2m1(x)) : oz_e4m3_to_f32(oz_f32_to_e4m3(x)));
         zeros = zeros && x == 0;
     }
-    return !fp4 || zeros ? OZ_OK
-                         : OZ_FAIL(r->err, OZ_ERR_FORMAT,
-                                   "Tensor %s holds values of FP4 codes, and its weight_scale is "
-                                   "missing.",
-                                   t->name);
+    return !values || zeros ? OZ_OK
+                            : OZ_FAIL(r->err, OZ_ERR_FORMAT,
+                                      "Tensor %s holds values of %s codes, and its weight_scale is "
+                                      "missing.",
+                                      t->name, fp4 ? "FP4" : "FP8");
 }
 
 /* Smoothing is a property of the whole: a vector alone that is not there has been lost. */
@@ -89,7 +93,7 @@ static enum oz_status read_row(const struct oz_dialect_reader *r, int32_t row, c
         return OZ_OK;
     }
     if (!scaled && oz_codec_plain(t->dtype) != NULL) {
-        return k->codes == OZ_DTYPE_U8 ? check_lost(r, t) : OZ_OK;
+        return check_lost(r, t, k);
     }
     bool numbers = t->dtype != OZ_DTYPE_I8 && t->dtype != OZ_DTYPE_U8 && t->dtype != k->codes;
     bool packed = k->codes == OZ_DTYPE_U8 && !numbers;
