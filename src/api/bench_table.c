@@ -27,10 +27,13 @@ void oz_bench_table_deinit(struct oz_bench_table *t)
         oz_free(r->op);
         oz_free(r->kernel);
         oz_free(r->shape);
-        oz_free(r->ceiling);
         oz_free(r->unit);
         oz_free(r->rates);
         oz_free(r->shares);
+        for (int k = 0; k < OZ_BENCH_CEILINGS; k++) {
+            oz_free(r->bounds[k].name);
+            oz_free(r->bounds[k].rates);
+        }
     }
     oz_free(t->results);
     for (int32_t i = 0; i < t->skipped_count; i++) {
@@ -70,10 +73,12 @@ static struct oz_bench_result *append(struct oz_bench_table *t, const struct oz_
     *r = (struct oz_bench_result){.op = oz_strdup(s->op),
                                   .kernel = oz_strdup(s->kernel),
                                   .shape = oz_strdup(s->shape),
-                                  .ceiling = oz_strdup(s->ceiling),
                                   .unit = oz_strdup(s->unit)};
-    bool ok = r->op != NULL && r->kernel != NULL && r->shape != NULL && r->ceiling != NULL &&
-              r->unit != NULL;
+    bool ok = r->op != NULL && r->kernel != NULL && r->shape != NULL && r->unit != NULL;
+    for (int k = 0; k < OZ_BENCH_CEILINGS && s->ceilings[k].name != NULL; k++) {
+        r->bounds[k].name = oz_strdup(s->ceilings[k].name);
+        ok = ok && r->bounds[k].name != NULL;
+    }
     return ok ? r : NULL;
 }
 
@@ -86,6 +91,15 @@ static bool grow(double **values, int32_t count)
     return grown != NULL;
 }
 
+static bool grow_result(struct oz_bench_result *r, int32_t count)
+{
+    bool ok = grow(&r->rates, count) && grow(&r->shares, count);
+    for (int k = 0; k < OZ_BENCH_CEILINGS; k++) {
+        ok = ok && (r->bounds[k].name == NULL || grow(&r->bounds[k].rates, count));
+    }
+    return ok;
+}
+
 enum oz_status oz_bench_table_add(struct oz_bench_table *t, const struct oz_bench_sample *s,
                                   struct oz_error *err)
 {
@@ -93,17 +107,20 @@ enum oz_status oz_bench_table_add(struct oz_bench_table *t, const struct oz_benc
     if (r == NULL) {
         r = append(t, s);
     }
-    if (r == NULL || !grow(&r->rates, r->count + s->count) ||
-        !grow(&r->shares, r->count + s->count)) {
+    if (r == NULL || !grow_result(r, r->count + s->count)) {
         return OZ_FAIL_NOMEM(err, s->shape);
     }
     for (int32_t i = 0; i < s->count; i++) {
         double rate = s->seconds[i] > 0 ? s->work / s->seconds[i] : 0;
+        double least = HUGE_VAL;
+        for (int k = 0; k < OZ_BENCH_CEILINGS && r->bounds[k].name != NULL; k++) {
+            r->bounds[k].rates[r->count] = s->ceilings[k].rates[i];
+            least = fmin(least, s->ceilings[k].rates[i]);
+        }
         r->rates[r->count] = rate;
-        r->shares[r->count] = s->ceiling_rate > 0 ? rate / s->ceiling_rate : 0;
+        r->shares[r->count] = least > 0 && least < HUGE_VAL ? rate / least : 0;
         r->count++;
     }
-    r->ceiling_rate = fmax(r->ceiling_rate, s->ceiling_rate);
     return OZ_OK;
 }
 
@@ -180,10 +197,23 @@ struct oz_quartiles oz_quartiles_of(double *values, int32_t count)
                                  .q3 = at_part(values, count, 0.75)};
 }
 
+static void finish_bounds(struct oz_bench_result *r)
+{
+    for (int k = 0; k < OZ_BENCH_CEILINGS && r->bounds[k].name != NULL; k++) {
+        struct oz_bench_bound *bound = &r->bounds[k];
+        bound->median = oz_quartiles_of(bound->rates, r->count).median;
+        bound->best = r->count > 0 ? bound->rates[r->count - 1] : 0;
+        if (r->least == NULL || bound->median < r->least->median) {
+            r->least = bound;
+        }
+    }
+}
+
 void oz_bench_table_finish(struct oz_bench_table *t)
 {
     for (int32_t i = 0; i < t->count; i++) {
         struct oz_bench_result *r = &t->results[i];
+        finish_bounds(r);
         r->rate = oz_quartiles_of(r->rates, r->count);
         r->share = oz_quartiles_of(r->shares, r->count);
         r->best = r->count > 0 ? r->rates[r->count - 1] : 0;
@@ -269,10 +299,18 @@ static double spread(const struct oz_bench_result *r)
     return r->share.median > 0 ? (r->share.q3 - r->share.q1) / r->share.median : 0;
 }
 
+static const struct oz_bench_bound nothing = {.name = "", .median = 0, .best = 0};
+
+static const struct oz_bench_bound *least_of(const struct oz_bench_result *r)
+{
+    return r->least != NULL ? r->least : &nothing;
+}
+
 /* The best sample over the best ceiling: what a quiet machine would show. */
 static double best_share(const struct oz_bench_result *r)
 {
-    return r->ceiling_rate > 0 ? r->best / r->ceiling_rate : 0;
+    double most = least_of(r)->best;
+    return most > 0 ? r->best / most : 0;
 }
 
 void oz_bench_table_text(const struct oz_bench_table *t, const struct oz_bench_head *head,
@@ -285,12 +323,12 @@ void oz_bench_table_text(const struct oz_bench_table *t, const struct oz_bench_h
         const struct oz_bench_result *r = &t->results[i];
         if (strcmp(kernel, r->kernel) != 0) {
             kernel = r->kernel;
-            oz_buf_printf(b, "\n%-42s %8s %8s %-8s %-14s %7s %7s %8s%s\n", kernel, "median", "best",
+            oz_buf_printf(b, "\n%-58s %8s %8s %-8s %-16s %7s %7s %8s%s\n", kernel, "median", "best",
                           "", "ceiling", "share", "best", "spread",
                           against != NULL ? "  against" : "");
         }
-        oz_buf_printf(b, "  %-40s %8.2f %8.2f %-8s %-4s %9.2f %5.1f %% %5.1f %% %6.1f %%", r->shape,
-                      r->rate.median, r->best, r->unit, r->ceiling, r->ceiling_rate,
+        oz_buf_printf(b, "  %-56s %8.2f %8.2f %-8s %-6s %9.2f %5.1f %% %5.1f %% %6.1f %%", r->shape,
+                      r->rate.median, r->best, r->unit, least_of(r)->name, least_of(r)->median,
                       100 * r->share.median, 100 * best_share(r), 100 * spread(r));
         if (r->verdict != OZ_VERDICT_NONE) {
             oz_buf_printf(b, "  %+6.1f %% %s", 100 * r->change, verdicts[r->verdict]);
@@ -331,6 +369,21 @@ static void text_member(struct oz_buf *b, const char *key, const char *value)
     oz_buf_json(b, value);
 }
 
+/* All of them, with what each was in the median and at best. */
+static void json_bounds(struct oz_buf *b, const struct oz_bench_result *r)
+{
+    oz_buf_puts(b, ",\"ceilings\":{");
+    for (int k = 0; k < OZ_BENCH_CEILINGS && r->bounds[k].name != NULL; k++) {
+        oz_buf_puts(b, k > 0 ? "," : "");
+        oz_buf_json(b, r->bounds[k].name);
+        oz_buf_puts(b, ":{\"median\":");
+        oz_buf_number(b, r->bounds[k].median);
+        member(b, "best", r->bounds[k].best);
+        oz_buf_puts(b, "}");
+    }
+    oz_buf_puts(b, "}");
+}
+
 static void json_result(struct oz_buf *b, const struct oz_bench_result *r)
 {
     oz_buf_puts(b, "{\"op\":");
@@ -342,12 +395,13 @@ static void json_result(struct oz_buf *b, const struct oz_bench_result *r)
     member(b, "q1", r->rate.q1);
     member(b, "q3", r->rate.q3);
     member(b, "best", r->best);
-    text_member(b, "ceiling", r->ceiling);
-    member(b, "ceiling_rate", r->ceiling_rate);
+    text_member(b, "ceiling", least_of(r)->name);
+    member(b, "ceiling_rate", least_of(r)->median);
     member(b, "share", r->share.median);
     member(b, "share_q1", r->share.q1);
     member(b, "share_q3", r->share.q3);
     member(b, "best_share", best_share(r));
+    json_bounds(b, r);
     oz_buf_printf(b, ",\"samples\":%d", r->count);
     if (r->verdict != OZ_VERDICT_NONE) {
         member(b, "old_share", r->old_share);

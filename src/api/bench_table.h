@@ -17,12 +17,20 @@ struct oz_quartiles {
 
 enum oz_verdict { OZ_VERDICT_NONE, OZ_VERDICT_SAME, OZ_VERDICT_FASTER, OZ_VERDICT_SLOWER };
 
+/* What bounds a kernel. */
+struct oz_bench_bound {
+    char *name;    /* NULL: none */
+    double *rates; /* [count], one beside each sample */
+    double median, best;
+};
+
 struct oz_bench_result {
-    char *op, *kernel, *shape, *ceiling, *unit;
-    double *rates, *shares; /* [count] samples: in the unit; over the ceiling of their pass */
+    char *op, *kernel, *shape, *unit;
+    double *rates, *shares; /* [count] samples: in the unit; over the lowest ceiling beside them */
     int32_t count;
-    double ceiling_rate; /* the best of the passes */
-    double best;         /* rate */
+    struct oz_bench_bound bounds[OZ_BENCH_CEILINGS];
+    const struct oz_bench_bound *least; /* the one that binds: that of the lowest median */
+    double best;                        /* rate */
     struct oz_quartiles rate, share;
     enum oz_verdict verdict;  /* against the earlier run */
     double old_share, change; /* its median; new / old - 1 */

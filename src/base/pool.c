@@ -21,10 +21,16 @@ struct worker {
     int32_t index;
 };
 
+/* What is left of a thread's own part of a range that streams. */
+struct part {
+    _Alignas(64) atomic_int_fast64_t next;
+    int64_t end;
+};
+
 /*
  * The gate is one word: the round in the upper half, whether it takes workers in, and how many are
  * inside. A worker enters by counting itself in, so a round ends when the gate is shut and nobody is
- * inside: a worker that wakes up late costs nothing. fn, ctx, count and grain change only while that
+ * inside: a worker that wakes up late costs nothing. fn, ctx and the ranges change only while that
  * holds, and whoever enters reads them behind the gate.
  */
 #define ROUND_ONE (UINT64_C(1) << 32)
@@ -37,6 +43,7 @@ struct oz_pool {
     oz_pool_fn fn;
     void *ctx;
     int64_t count, grain;
+    bool streams; /* by parts, not by grains */
     int32_t threads, started;
     atomic_int sleepers; /* workers that wait for `start`, or are about to */
     atomic_bool waiting; /* the caller waits for `finish`, or is about to */
@@ -45,6 +52,7 @@ struct oz_pool {
     /* Written with each grain. */
     _Alignas(64) atomic_int_fast64_t next;
     struct worker *workers; /* [threads - 1] */
+    struct part *parts;     /* [threads] */
     pthread_mutex_t lock;
     pthread_cond_t start, finish;
 };
@@ -87,9 +95,27 @@ int32_t oz_pool_default_threads(void)
     return n < 1 ? 1 : n;
 }
 
+static void work_parts(struct oz_pool *p, int32_t thread)
+{
+    for (int32_t i = 0; i < p->threads; i++) {
+        struct part *part = &p->parts[(thread + i) % p->threads];
+        for (;;) {
+            int64_t at = atomic_fetch_add_explicit(&part->next, 1, memory_order_relaxed);
+            if (at >= part->end) {
+                break;
+            }
+            p->fn(p->ctx, at, at + 1, thread);
+        }
+    }
+}
+
 /* Takes grains until none is left. */
 static void work(struct oz_pool *p, int32_t thread)
 {
+    if (p->streams) {
+        work_parts(p, thread);
+        return;
+    }
     for (;;) {
         int64_t begin = atomic_fetch_add_explicit(&p->next, p->grain, memory_order_relaxed);
         if (begin >= p->count) {
@@ -222,7 +248,8 @@ enum oz_status oz_pool_create(struct oz_pool **out, int32_t threads, struct oz_e
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->finish, NULL);
     p->workers = oz_alloc_zero((size_t)p->threads, sizeof *p->workers);
-    if (p->workers == NULL) {
+    p->parts = oz_alloc_aligned((size_t)p->threads * sizeof *p->parts, _Alignof(struct part));
+    if (p->workers == NULL || p->parts == NULL) {
         oz_pool_destroy(&p);
         return OZ_FAIL_NOMEM(err, "the thread pool");
     }
@@ -259,6 +286,7 @@ void oz_pool_destroy(struct oz_pool **pool)
     pthread_cond_destroy(&p->finish);
     pthread_mutex_destroy(&p->lock);
     oz_free(p->workers);
+    oz_free(p->parts);
     oz_free(p);
     *pool = NULL;
 }
@@ -266,6 +294,21 @@ void oz_pool_destroy(struct oz_pool **pool)
 int32_t oz_pool_threads(const struct oz_pool *pool)
 {
     return pool != NULL ? pool->threads : 1;
+}
+
+/* What fn, ctx and the ranges say, by all threads. */
+static void run_round(struct oz_pool *p)
+{
+    uint64_t gate = atomic_load(&p->gate); /* shut and empty */
+    atomic_store(&p->gate, gate + ROUND_ONE + OPEN);
+    if (atomic_load(&p->sleepers) > 0) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->start);
+        pthread_mutex_unlock(&p->lock);
+    }
+    work(p, 0);
+    gate = atomic_fetch_and(&p->gate, ~OPEN);
+    wait_until_empty(p, gate & ~OPEN);
 }
 
 void oz_pool_for(struct oz_pool *p, int64_t count, int64_t grain, oz_pool_fn fn, void *ctx)
@@ -286,15 +329,28 @@ void oz_pool_for(struct oz_pool *p, int64_t count, int64_t grain, oz_pool_fn fn,
     p->ctx = ctx;
     p->count = count;
     p->grain = grain;
+    p->streams = false;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    uint64_t gate = atomic_load(&p->gate); /* shut and empty */
-    atomic_store(&p->gate, gate + ROUND_ONE + OPEN);
-    if (atomic_load(&p->sleepers) > 0) {
-        pthread_mutex_lock(&p->lock);
-        pthread_cond_broadcast(&p->start);
-        pthread_mutex_unlock(&p->lock);
+    run_round(p);
+}
+
+void oz_pool_stream(struct oz_pool *p, int64_t count, oz_pool_fn fn, void *ctx)
+{
+    if (p == NULL || p->threads == 1 || count <= 1) {
+        oz_pool_for(p, count, 1, fn, ctx);
+        return;
     }
-    work(p, 0);
-    gate = atomic_fetch_and(&p->gate, ~OPEN);
-    wait_until_empty(p, gate & ~OPEN);
+    p->fn = fn;
+    p->ctx = ctx;
+    p->streams = true;
+    int64_t each = count / p->threads;
+    int64_t more = count % p->threads; /* parts that are one longer */
+    int64_t begin = 0;
+    for (int32_t i = 0; i < p->threads; i++) {
+        int64_t end = begin + each + (i < more);
+        atomic_store_explicit(&p->parts[i].next, begin, memory_order_relaxed);
+        p->parts[i].end = end;
+        begin = end;
+    }
+    run_round(p);
 }

@@ -30,4 +30,11 @@ typedef void (*oz_pool_fn)(void *ctx, int64_t begin, int64_t end, int32_t thread
  */
 void oz_pool_for(struct oz_pool *pool, int64_t count, int64_t grain, oz_pool_fn fn, void *ctx);
 
+/*
+ * The same in grains of one, for what lies one after the other in memory: each thread walks a part of its
+ * own from begin to end, so that what it asks for ahead is for itself, and then takes from what others
+ * have left.
+ */
+void oz_pool_stream(struct oz_pool *pool, int64_t count, oz_pool_fn fn, void *ctx);
+
 #endif

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/pool.h"
 
 #define CEILING_S 0.25
 #define CEILING_NEAR_S 0.01 /* the same beside the samples of one shape */
@@ -16,8 +17,10 @@
 struct bench {
     struct oz_device *dev;
     const struct oz_bench_request *request;
-    struct oz_cpu only; /* a copy of the device whose lists are changed */
-    double ceilings[OZ_TIER_COUNT][OZ_CEILING_COUNT]; /* of this pass; 0: not measured yet */
+    struct oz_cpu only;  /* a copy of the device whose lists are changed */
+    struct oz_cpu alone; /* another, whose products run on the thread that asks */
+    struct oz_ceiling_memory *memory;
+    double updates[OZ_TIER_COUNT]; /* of this pass; 0: not measured yet */
     int32_t pass;
     int64_t done, total;
 };
@@ -76,18 +79,86 @@ static void skip(const struct bench *b, const struct oz_cpu_kernel *k, const cha
 
 /* ---- measuring ---- */
 
-/* That of memory once a pass; of arithmetic each time anew, since other users of the processor slow it
- * down for seconds (matrix units by more than half), and a share is of what could be had just then. */
-static double ceiling(struct bench *b, enum oz_tier tier, enum oz_ceiling kind)
+/* Products by all threads at once, each over what stays in its own caches. */
+struct decoding {
+    const struct oz_bench_case *c;
+    struct oz_device *dev;
+    double seconds;
+    size_t scratch_bytes; /* of one */
+    uint8_t *scratch;
+    double *rates; /* 0: it failed */
+};
+
+static void decode(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
-    double *rate = &b->ceilings[tier][kind];
-    if (kind < OZ_CEILING_READ) {
-        return oz_cpu_ceiling_pool(b->dev->pool, tier, kind, CEILING_NEAR_S);
+    const struct decoding *d = ctx;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        const struct oz_op_ctx op = {.dev = d->dev,
+                                     .scratch = d->scratch + (size_t)i * d->scratch_bytes,
+                                     .scratch_bytes = d->scratch_bytes};
+        enum oz_status status = OZ_OK;
+        double start = oz_clock_seconds();
+        double took = 0;
+        double work = 0;
+        do {
+            status = d->c->kernel->run(&op, d->c->warm[i].args);
+            work += d->c->warm[i].work;
+            took = oz_clock_seconds() - start;
+        } while (status == OZ_OK && took < d->seconds);
+        d->rates[i] = status == OZ_OK ? work / took : 0;
     }
-    if (*rate <= 0) {
-        *rate = oz_cpu_ceiling_pool(b->dev->pool, tier, kind, CEILING_S);
+}
+
+/* What a kernel takes of weights that need not come from memory; 0: could not be measured. */
+static double decoding_rate(struct bench *b, const struct oz_bench_case *c)
+{
+    const struct oz_cpu_kernel *k = c->kernel;
+    size_t bytes = k->scratch(&b->alone.dev, c->warm[0].args);
+    struct decoding d = {.c = c, .dev = &b->alone.dev, .seconds = b->request->sample_s};
+    double sum = 0;
+    bool all = true;
+    d.scratch_bytes = (bytes + OZ_DEVICE_ALIGN) / OZ_DEVICE_ALIGN * OZ_DEVICE_ALIGN;
+    d.scratch = oz_alloc_large(d.scratch_bytes * (size_t)c->warm_count, OZ_DEVICE_ALIGN);
+    d.rates = oz_alloc_zero((size_t)c->warm_count, sizeof *d.rates);
+    if (d.scratch != NULL && d.rates != NULL) {
+        oz_pool_for(b->dev->pool, c->warm_count, 1, decode, &d);
     }
-    return *rate;
+    for (int32_t i = 0; i < c->warm_count && d.rates != NULL; i++) {
+        all = all && d.rates[i] > 0;
+        sum += d.rates[i];
+    }
+    oz_free(d.scratch);
+    oz_free(d.rates);
+    return all ? sum : 0;
+}
+
+static double reading_rate(struct bench *b, enum oz_tier tier)
+{
+    if (b->memory == NULL) {
+        b->memory = oz_ceiling_memory_open(b->dev->pool);
+    }
+    return b->memory != NULL
+               ? oz_ceiling_memory_rate(b->memory, tier, OZ_CEILING_READ, b->request->sample_s)
+               : 0;
+}
+
+/* Beside each sample anew, since other users of the processor slow it down for seconds (matrix units by
+ * more than half, memory by a third), and a share is of what could be had just then. But that of changing
+ * memory once a pass. */
+static double ceiling(struct bench *b, const struct oz_bench_case *c, enum oz_ceiling kind)
+{
+    enum oz_tier tier = c->kernel->tier;
+    switch (kind) {
+    case OZ_CEILING_DECODE: return decoding_rate(b, c);
+    case OZ_CEILING_READ: return reading_rate(b, tier);
+    case OZ_CEILING_UPDATE:
+        if (b->updates[tier] <= 0) {
+            b->updates[tier] = oz_cpu_ceiling_pool(b->dev->pool, tier, kind, CEILING_S);
+        }
+        return b->updates[tier];
+    default: return oz_cpu_ceiling_pool(b->dev->pool, tier, kind, CEILING_NEAR_S);
+    }
 }
 
 /* Seconds of a run, the mean of `runs`. */
@@ -105,13 +176,69 @@ static enum oz_status time_runs(struct oz_bench_case *c, const struct oz_op_ctx 
     return OZ_OK;
 }
 
+/* Samples of a kernel, and its ceilings before the first and behind each. */
+struct samples {
+    double seconds[MAX_REPEATS];
+    enum oz_ceiling kinds[OZ_BENCH_CEILINGS];
+    int32_t kind_count;
+    double near[OZ_BENCH_CEILINGS][MAX_REPEATS + 1];
+};
+
+static void look(struct bench *b, const struct oz_bench_case *c, struct samples *s, int32_t at)
+{
+    for (int32_t i = 0; i < s->kind_count; i++) {
+        s->near[i][at] = ceiling(b, c, s->kinds[i]);
+    }
+}
+
+static enum oz_status take_samples(struct bench *b, struct oz_bench_case *c,
+                                   const struct oz_op_ctx *ctx, struct samples *s)
+{
+    const struct oz_bench_request *r = b->request;
+    int64_t turn = 0;
+    double first = 0;
+    OZ_TRY(time_runs(c, ctx, 1, &turn, &first));
+    OZ_TRY(time_runs(c, ctx, 1, &turn, &first)); /* the one before was cold */
+    int64_t runs = first > 0 ? (int64_t)(r->sample_s / first) : 1;
+    runs = runs < 1 ? 1 : runs > MAX_RUNS ? MAX_RUNS : runs;
+    s->kinds[s->kind_count++] = c->ceiling;
+    if (c->warm_count > 0) {
+        s->kinds[s->kind_count++] = OZ_CEILING_DECODE;
+    }
+    look(b, c, s, 0);
+    for (int32_t i = 0; i < r->repeats; i++) {
+        OZ_TRY(time_runs(c, ctx, runs, &turn, &s->seconds[i]));
+        look(b, c, s, i + 1);
+    }
+    return OZ_OK;
+}
+
+static enum oz_status report(const struct bench *b, const struct oz_bench_case *c,
+                             const char *shape, struct samples *s, struct oz_error *err)
+{
+    const struct oz_bench_request *r = b->request;
+    struct oz_bench_sample sample = {
+        .op = oz_cpu_op_name(c->kernel->op),
+        .kernel = c->kernel->name,
+        .shape = shape,
+        .unit = oz_ceiling_unit(c->ceiling),
+        .work = c->work,
+        .seconds = s->seconds,
+        .count = r->repeats,
+    };
+    for (int32_t i = 0; i < s->kind_count; i++) {
+        double *near = s->near[i];
+        for (int32_t j = 0; j < r->repeats; j++) { /* the better one around the sample */
+            near[j] = near[j] > near[j + 1] ? near[j] : near[j + 1];
+        }
+        sample.ceilings[i] = (struct oz_bench_ceiling){oz_ceiling_name(s->kinds[i]), near};
+    }
+    return r->sample(r->ctx, &sample, err);
+}
+
 static enum oz_status measure(struct bench *b, struct oz_bench_case *c, const char *shape,
                               struct oz_error *err)
 {
-    double seconds[MAX_REPEATS];
-    int64_t turn = 0;
-    double first = 0;
-    const struct oz_bench_request *r = b->request;
     size_t bytes = c->kernel->scratch(c->dev, c->args);
     void *scratch =
         bytes < SIZE_MAX / 2
@@ -122,33 +249,13 @@ static enum oz_status measure(struct bench *b, struct oz_bench_case *c, const ch
         return OZ_FAIL_NOMEM(err, shape);
     }
     const struct oz_op_ctx ctx = {.dev = c->dev, .scratch = scratch, .scratch_bytes = bytes};
-    enum oz_status status = time_runs(c, &ctx, 1, &turn, &first);
-    if (status == OZ_OK) {
-        status = time_runs(c, &ctx, 1, &turn, &first); /* the one before was cold */
-    }
-    int64_t runs = first > 0 ? (int64_t)(r->sample_s / first) : 1;
-    runs = runs < 1 ? 1 : runs > MAX_RUNS ? MAX_RUNS : runs;
-    double before = ceiling(b, c->kernel->tier, c->ceiling);
-    for (int32_t i = 0; i < r->repeats && status == OZ_OK; i++) {
-        status = time_runs(c, &ctx, runs, &turn, &seconds[i]);
-    }
-    double after = ceiling(b, c->kernel->tier, c->ceiling);
+    struct samples s = {.kind_count = 0};
+    enum oz_status status = take_samples(b, c, &ctx, &s);
     oz_free(scratch);
     if (status != OZ_OK) {
         return OZ_FAIL(err, status, "%s failed on %s.", c->kernel->name, shape);
     }
-    const struct oz_bench_sample sample = {
-        .op = oz_cpu_op_name(c->kernel->op),
-        .kernel = c->kernel->name,
-        .shape = shape,
-        .ceiling = oz_ceiling_name(c->ceiling),
-        .unit = oz_ceiling_unit(c->ceiling),
-        .work = c->work,
-        .ceiling_rate = before > after ? before : after,
-        .seconds = seconds,
-        .count = r->repeats,
-    };
-    return r->sample(r->ctx, &sample, err);
+    return report(b, c, shape, &s, err);
 }
 
 static enum oz_status run_case(struct bench *b, const struct oz_cpu_kernel *k,
@@ -226,8 +333,11 @@ enum oz_status oz_cpu_bench(struct oz_device *dev, const struct oz_bench_request
         return OZ_FAIL(err, OZ_ERR_ARG, "A pass takes 1 to %d samples of a kernel, not %d.",
                        MAX_REPEATS, request->repeats);
     }
-    struct bench b = {.dev = dev, .request = request, .only = *oz_cpu_of(dev)};
+    struct bench b = {
+        .dev = dev, .request = request, .only = *oz_cpu_of(dev), .alone = *oz_cpu_of(dev)};
     b.only.dev.impl = &b.only;
+    b.alone.dev.impl = &b.alone;
+    b.alone.dev.pool = NULL;
     enum oz_status status = walk(&b, true, err);
     if (status == OZ_OK && b.total == 0) {
         status = OZ_FAIL(err, OZ_ERR_ARG,
@@ -236,8 +346,9 @@ enum oz_status oz_cpu_bench(struct oz_device *dev, const struct oz_bench_request
                          request->filter != NULL ? request->filter : "");
     }
     for (b.pass = 0; b.pass < request->passes && status == OZ_OK; b.pass++) {
-        memset(b.ceilings, 0, sizeof b.ceilings);
+        memset(b.updates, 0, sizeof b.updates);
         status = walk(&b, false, err);
     }
+    oz_ceiling_memory_close(&b.memory);
     return status;
 }

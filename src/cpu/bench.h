@@ -16,7 +16,7 @@ oz_cpu_bench(struct oz_device *dev, const struct oz_bench_request *request, stru
 /* ---- between the two files ---- */
 
 #define OZ_BENCH_NAME_BYTES 96
-#define OZ_BENCH_BLOCKS 16
+#define OZ_BENCH_BLOCKS 20
 
 /* What linear does behind its product. */
 enum oz_bench_tail { OZ_BENCH_BIAS, OZ_BENCH_GELU, OZ_BENCH_RESIDUAL };
@@ -40,6 +40,12 @@ extern const int32_t oz_bench_shape_count;
 /* "qwen.mlp.up m256 n12288 k3072 bf16" */
 void oz_bench_shape_name(const struct oz_bench_shape *s, char name[OZ_BENCH_NAME_BYTES]);
 
+/* The same product over so few features of its weight that they stay in a second cache. */
+struct oz_bench_warm {
+    const void *args;
+    double work;
+};
+
 /* One kernel on one shape, ready to run. Begin with zeroes; oz_bench_case_free after either. */
 struct oz_bench_case {
     struct oz_device *dev; /* whose lists hold this kernel alone */
@@ -52,6 +58,8 @@ struct oz_bench_case {
     void (*turn)(struct oz_bench_case *c,
                  int64_t); /* before each run: the next copies of operands; NULL */
     void *turn_ctx;
+    struct oz_bench_warm *warm; /* one for each thread, where weights are decoded as they stream */
+    int32_t warm_count;
     const char *declined; /* why the kernel does not run this; then nothing else is set */
 };
 

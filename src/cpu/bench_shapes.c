@@ -4,9 +4,11 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/pool.h"
 #include "cpu/bench.h"
 #include "cpu/gemm.h"
 #include "cpu/kern/ref/ref.h"
@@ -17,6 +19,8 @@
 #define ALIGN 64
 #define COLD_BYTES ((size_t)512 << 20) /* operands that no cache holds, all copies together */
 #define MAX_COPIES 96
+#define SECOND_CACHE ((size_t)512 << 10) /* where the system does not say */
+#define PAGE ((size_t)4096)
 #define ENCODED_ROWS 128 /* of different random values, where a codec allows */
 
 #define LINEAR(where, m, n, k, tail)                                               \
@@ -373,6 +377,65 @@ static void copy_weight(struct operands *o, size_t bytes)
     o->c->turn_ctx = o;
 }
 
+/* Of a core, as far as the system says. */
+static size_t second_cache(void)
+{
+    long bytes = 0;
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+    bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    return bytes > 0 ? (size_t)bytes : SECOND_CACHE;
+}
+
+/* What a thread multiplies again and again: its own copy of the weight's first features. */
+struct warm {
+    struct oz_linear_args args;
+    struct oz_linear linear;
+    struct oz_act out;
+};
+
+static void fill_warm(struct operands *o, struct warm *w, int64_t features, void *packed, void *out)
+{
+    w->linear = o->linears[0];
+    w->linear.w.packed = packed;
+    w->linear.w.shape[0] = features;
+    w->linear.w.weight.rows = features;
+    w->linear.b.shape[0] = features;
+    w->linear.b.weight.cols = features;
+    w->out = o->y;
+    w->out.data = out;
+    w->out.cols = features;
+    w->out.stride = features;
+    w->args = o->args.linear;
+    w->args.w = &w->linear;
+    w->args.out = &w->out;
+}
+
+/* As many panels as half of a second cache holds, at least one: the other half is for rows and sums, and
+ * for a neighbour on the core. */
+static void keep_warm(struct operands *o, size_t bytes)
+{
+    struct oz_bench_case *c = o->c;
+    int32_t threads = oz_pool_threads(c->dev->pool);
+    int64_t panels = o->weight.shape[0] / OZ_Q_NR;
+    size_t panel = bytes / (size_t)panels;
+    int64_t some = (int64_t)(second_cache() / 2 / panel);
+    some = some < 1 ? 1 : some > panels ? panels : some;
+    size_t weight = (panel * (size_t)some + PAGE - 1) / PAGE * PAGE;
+    size_t out = (size_t)(some * OZ_Q_NR) * sizeof(float);
+    struct warm *all = block(o, (size_t)threads * sizeof *all);
+    uint8_t *memory = block(o, (size_t)threads * (weight + (out + PAGE - 1) / PAGE * PAGE));
+    c->warm = block(o, (size_t)threads * sizeof *c->warm);
+    for (int32_t i = 0; i < threads && o->status == OZ_OK; i++) {
+        uint8_t *packed = memory + (size_t)i * (weight + (out + PAGE - 1) / PAGE * PAGE);
+        memcpy(packed, o->weight.packed, panel * (size_t)some);
+        fill_warm(o, &all[i], some * OZ_Q_NR, packed, packed + weight);
+        c->warm[i] = (struct oz_bench_warm){.args = &all[i].args,
+                                            .work = 1e-9 * (double)(panel * (size_t)some)};
+        c->warm_count = i + 1;
+    }
+}
+
 static void turn_rows(struct oz_bench_case *c, int64_t run)
 {
     struct operands *o = c->turn_ctx;
@@ -454,6 +517,9 @@ static enum oz_status make_linear(struct operands *o, const struct oz_bench_shap
         size_t plain = (size_t)(s->n * s->k) * (size_t)oz_dtype_bits(s->dtype) / 8;
         size_t bytes = answer.packed_bytes > 0 ? answer.packed_bytes : plain;
         copy_weight(o, bytes);
+        if (o->c->kernel->q != NULL) {
+            keep_warm(o, bytes);
+        }
         o->c->work = (double)bytes * 1e-9;
     } else {
         o->c->work = 2e-9 * (double)s->m * (double)s->n * (double)s->k;

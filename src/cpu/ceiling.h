@@ -9,13 +9,15 @@
 
 struct oz_pool;
 
-/* Kind, name, unit. A multiply-add counts as two operations. */
-#define OZ_CEILING_MAP(X)                                                           \
-    X(OZ_CEILING_F32, "f32", "GFLOP/s")    /* fused multiply-adds of f32 */         \
-    X(OZ_CEILING_BF16, "bf16", "GFLOP/s")  /* bf16 products summed in f32 */        \
-    X(OZ_CEILING_S8, "s8", "GOP/s")        /* 8-bit products summed in s32 */       \
-    X(OZ_CEILING_READ, "read", "GB/s")     /* reading memory that no cache holds */ \
-    X(OZ_CEILING_UPDATE, "update", "GB/s") /* changing it in place: bytes read and bytes written */
+/* Kind, name, unit. A multiply-add counts as two operations. DECODE has no loop here: cpu/bench.c takes
+ * the kernel itself. */
+#define OZ_CEILING_MAP(X)                                                            \
+    X(OZ_CEILING_F32, "f32", "GFLOP/s")    /* fused multiply-adds of f32 */          \
+    X(OZ_CEILING_BF16, "bf16", "GFLOP/s")  /* bf16 products summed in f32 */         \
+    X(OZ_CEILING_S8, "s8", "GOP/s")        /* 8-bit products summed in s32 */        \
+    X(OZ_CEILING_READ, "read", "GB/s")     /* reading memory that no cache holds */  \
+    X(OZ_CEILING_UPDATE, "update", "GB/s") /* changing it in place: bytes in, out */ \
+    X(OZ_CEILING_DECODE, "decode", "GB/s") /* weights that lie in a second cache */
 
 enum oz_ceiling {
 #define OZ_CEILING_ENUM(id, name, unit) id,
@@ -36,9 +38,19 @@ const char *oz_ceiling_unit(enum oz_ceiling kind);
 double oz_cpu_ceiling(enum oz_tier tier, enum oz_ceiling kind, double seconds);
 
 /* All threads of a pool together. Products: the sum of each thread's best. Memory, which they share:
- * the best of rounds in which all take part. */
+ * the best of rounds in which all take part. Reading is tried in two ways. */
 double oz_cpu_ceiling_pool(struct oz_pool *pool, enum oz_tier tier, enum oz_ceiling kind,
                            double seconds);
+
+/* The same of memory, for rates that are taken again and again. NULL: there is none. */
+struct oz_ceiling_memory;
+struct oz_ceiling_memory *oz_ceiling_memory_open(struct oz_pool *pool);
+void oz_ceiling_memory_close(struct oz_ceiling_memory **m);
+
+/* The mean of rounds that take `seconds` together; of reading, that of the faster of two ways, half of the
+ * time each. */
+double oz_ceiling_memory_rate(struct oz_ceiling_memory *m, enum oz_tier tier, enum oz_ceiling kind,
+                              double seconds);
 
 /* The loops, one for each tier and kind, in kern/x86/ceiling__<tier>.c: `count` rounds, operations
  * done. READ, UPDATE: `bytes` bytes, a multiple of 1024, are read or changed as four streams; what was

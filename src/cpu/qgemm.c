@@ -17,9 +17,10 @@
 #define ALIGN 64
 #define LINE_BYTES 64
 #define TASK_PANELS 16
-#define FEW_PANELS 4
+#define FEW_PANELS 2
 #define FEW_DEPTH 4096 /* of K in a block that streams */
 #define FEW_GROUPS 256
+#define FEW_SCALES 16  /* groups whose scales are converted together while codes stream */
 #define FEW_HEAD 1024  /* bytes of the next panel's codes that are asked for with its scales */
 #define FEW_AHEAD 8192 /* what kernels of few rows ask for ahead themselves (Q_AHEAD) */
 #define TASKS_PER_THREAD 4
@@ -115,7 +116,8 @@ const char *oz_qgemm_decline(const struct oz_qgemm_kernel *k, const struct oz_ac
 /* ---- the shape of tasks ---- */
 
 struct layout {
-    size_t sums, up, block, rows, a_scales, offsets, w_scales, finish, total;
+    size_t sums, up, block, rows, a_scales, offsets, w_scales, finish, total; /* of a thread */
+    size_t shared; /* in front of the threads' parts: few rows, brought once for all tasks */
     int64_t task_rows, group_panels, panels, row_tasks;
     int64_t k_block, lda, scale_ld;
     int64_t group; /* of K that shares scales; 0: none */
@@ -200,10 +202,13 @@ static void lay_out(struct product *p, int64_t threads)
     l->sums = reserve(&l->total, sums);
     l->up = reserve(&l->total, p->has_up ? sums : 0);
     l->block = reserve(&l->total, l->few || k->decode == NULL ? 0 : l->k_block / 4 * k->step_bytes);
-    l->rows = reserve(&l->total, l->task_rows * l->lda * row_bytes(k));
-    l->a_scales = reserve(&l->total, l->task_rows * l->scale_ld * (int64_t)sizeof(float));
-    l->offsets = reserve(&l->total, l->task_rows * l->scale_ld * (int64_t)sizeof(int32_t));
+    size_t *room = l->few ? &l->shared : &l->total;
+    int64_t blocks = l->few ? ceil_div(p->weight.depth, l->k_block) : 1;
+    l->rows = reserve(room, blocks * l->task_rows * l->lda * row_bytes(k));
+    l->a_scales = reserve(room, blocks * l->task_rows * l->scale_ld * (int64_t)sizeof(float));
+    l->offsets = reserve(room, blocks * l->task_rows * l->scale_ld * (int64_t)sizeof(int32_t));
     int64_t groups = p->weight.group > 0 ? l->k_block / p->weight.group : 0;
+    groups = l->few ? min64(groups, FEW_SCALES) : groups;
     l->w_scales = reserve(&l->total, groups * OZ_Q_NR * (int64_t)sizeof(float));
     l->finish = reserve(&l->total, l->task_rows * (int64_t)sizeof(float));
 }
@@ -241,28 +246,55 @@ static const float *row_scales(const struct product *p, const struct task *t)
     return dst;
 }
 
+/* Where a task has its rows of a block of K: few of them for all tasks, blocks one after the other. */
+struct place {
+    int64_t k; /* of the block, padded */
+    uint8_t *rows;
+    float *scales;    /* NULL: none */
+    int32_t *offsets; /* NULL: none */
+};
+
+static struct place place_of(const struct product *p, const struct task *t, int64_t k0)
+{
+    const struct layout *l = &p->l;
+    uint8_t *room = l->few ? p->scratch : t->room;
+    int64_t before = l->few ? k0 / l->k_block * l->task_rows : 0; /* rows of earlier blocks */
+    bool scaled = l->group > 0 && rows_group(&p->x->spec) > 0;
+    float *scales = (float *)(void *)(room + l->a_scales);
+    int32_t *offsets = (int32_t *)(void *)(room + l->offsets);
+    return (struct place){
+        .k = min64(p->weight.depth - k0, l->k_block),
+        .rows = room + l->rows + before * l->lda * row_bytes(p->kernel),
+        .scales = scaled ? scales + before * l->scale_ld : NULL,
+        .offsets = p->kernel->rows == OZ_QROWS_DOUBLE ? offsets + before * l->scale_ld : NULL};
+}
+
+static void bring_rows(const struct product *p, const struct task *t, int64_t k0)
+{
+    const struct layout *l = &p->l;
+    struct place at = place_of(p, t, k0);
+    int64_t n = max64(0, min64(p->weight.cols - k0, at.k));
+    for (int64_t r = 0; r < t->rows; r++) {
+        p->kernel->bring(p->x, t->row0 + r, k0, n, at.k, l->group,
+                         at.rows + r * l->lda * row_bytes(p->kernel),
+                         at.scales != NULL ? at.scales + r * l->scale_ld : NULL,
+                         at.offsets != NULL ? at.offsets + r * l->scale_ld : NULL);
+    }
+}
+
+/* A block whose rows are there. */
 static struct oz_qblock open_block(const struct product *p, const struct task *t, int64_t k0)
 {
     const struct layout *l = &p->l;
-    const struct oz_qgemm_kernel *k = p->kernel;
-    struct oz_qblock b = {.k = min64(p->weight.depth - k0, l->k_block),
-                          .group = l->group,
-                          .a = t->room + l->rows,
-                          .lda = l->lda,
-                          .scale_ld = l->scale_ld,
-                          .first = k0 == 0};
-    bool scaled = l->group > 0 && rows_group(&p->x->spec) > 0;
-    bool offsets = k->rows == OZ_QROWS_DOUBLE;
-    int64_t n = max64(0, min64(p->weight.cols - k0, b.k));
-    for (int64_t r = 0; r < t->rows; r++) {
-        k->bring(p->x, t->row0 + r, k0, n, b.k, l->group,
-                 t->room + l->rows + r * l->lda * row_bytes(k),
-                 scaled ? floats(t, l->a_scales) + r * l->scale_ld : NULL,
-                 offsets ? (int32_t *)(void *)(t->room + l->offsets) + r * l->scale_ld : NULL);
-    }
-    b.a_scales = scaled ? floats(t, l->a_scales) : NULL;
-    b.a_offsets = offsets ? (const int32_t *)(const void *)(t->room + l->offsets) : NULL;
-    return b;
+    struct place at = place_of(p, t, k0);
+    return (struct oz_qblock){.k = at.k,
+                              .group = l->group,
+                              .a = at.rows,
+                              .lda = l->lda,
+                              .a_scales = at.scales,
+                              .a_offsets = at.offsets,
+                              .scale_ld = l->scale_ld,
+                              .first = k0 == 0};
 }
 
 /* ---- products ---- */
@@ -283,6 +315,45 @@ static const struct oz_qlayout *layout_of(const struct product *p, const uint8_t
     return packed == p->packed ? &p->weight : &p->up;
 }
 
+/* Few rows by one panel's block, as it streams: between its codes some scales at a time, so that what was
+ * asked for ahead arrives meanwhile and they stay in the first cache. */
+static void multiply_few(const struct product *p, const struct task *t,
+                         const struct oz_qlayout *weight, const struct oz_qblock *block, int64_t k0,
+                         const uint8_t *panel, float *sums)
+{
+    const struct oz_qgemm_kernel *k = p->kernel;
+    const uint8_t *codes = codes_at(p, panel, k0);
+    int64_t some = weight->group > 0 ? FEW_SCALES * weight->group : block->k;
+    struct oz_qblock q = *block;
+    q.values = weight->values;
+    q.w_group = weight->group;
+    q.c = sums;
+    for (int64_t at = 0; at < block->k; at += some) {
+        int64_t groups = q.group > 0 ? at / q.group : 0; /* of rows, before */
+        q.k = min64(some, block->k - at);
+        q.first = block->first && at == 0;
+        q.a = (const uint8_t *)block->a + at * row_bytes(k);
+        q.a_scales = block->a_scales != NULL ? block->a_scales + groups : NULL;
+        q.a_offsets = block->a_offsets != NULL ? block->a_offsets + groups : NULL;
+        if (weight->group > 0) {
+            q.w_scales = floats(t, p->l.w_scales);
+            k->scales(weight, panel, (k0 + at) / weight->group, q.k / weight->group,
+                      floats(t, p->l.w_scales));
+        }
+        k->run_few(t->rows, &q, weight->code, codes + at * OZ_Q_NR * weight->code_bits / 8);
+    }
+}
+
+/* Scales of the next panel are read before its codes. Those that the stream of codes runs into, it brings in
+ * its pace. */
+static void ask_scales(const struct product *p, const uint8_t *next)
+{
+    size_t head = p->weight.codes + FEW_HEAD;
+    for (size_t i = 0; head > FEW_AHEAD && i < head; i += LINE_BYTES) {
+        __builtin_prefetch(next + i, 0, 2);
+    }
+}
+
 /* All rows of a task by one panel's block. `next` is what comes after it, of the same size, or NULL. */
 static void multiply(const struct product *p, const struct task *t, const struct oz_qlayout *weight,
                      const struct oz_qblock *block, int64_t k0, const uint8_t *panel,
@@ -299,8 +370,8 @@ static void multiply(const struct product *p, const struct task *t, const struct
         q.w_scales = floats(t, l->w_scales);
         k->scales(weight, panel, k0 / weight->group, q.k / weight->group, floats(t, l->w_scales));
     }
-    int64_t most = l->few ? k->few : q.group > 0 ? k->group_mr : k->mr;
-    if (!l->few && k->decode != NULL) {
+    int64_t most = q.group > 0 ? k->group_mr : k->mr;
+    if (k->decode != NULL) {
         k->decode(weight, q.w_scales, codes, q.k, t->room + l->block);
         b = t->room + l->block;
     }
@@ -308,7 +379,6 @@ static void multiply(const struct product *p, const struct task *t, const struct
     int64_t step = oz_gemm_pad(bytes / ceil_div(t->rows, most), LINE_BYTES);
     int64_t asked = 0;
     for (int64_t r = 0; r < t->rows; r += most) {
-        int64_t rows = min64(most, t->rows - r);
         for (int64_t end = min64(bytes, asked + step); next != NULL && asked < end;
              asked += LINE_BYTES) {
             __builtin_prefetch(next + asked, 0, 2);
@@ -317,11 +387,7 @@ static void multiply(const struct product *p, const struct task *t, const struct
         q.a_scales = block->a_scales != NULL ? block->a_scales + r * l->scale_ld : NULL;
         q.a_offsets = block->a_offsets != NULL ? block->a_offsets + r * l->scale_ld : NULL;
         q.c = sums + r * OZ_Q_NR;
-        if (l->few) {
-            k->run_few(rows, &q, weight->code, codes);
-        } else {
-            k->run(rows, &q, b);
-        }
+        k->run(min64(most, t->rows - r), &q, b);
     }
 }
 
@@ -329,20 +395,19 @@ static void multiply_panels(const struct product *p, const struct task *t,
                             const struct oz_qblock *b, int64_t k0, const uint8_t *packed,
                             float *sums)
 {
+    const struct oz_qlayout *weight = layout_of(p, packed);
     for (int64_t panel = t->first; panel < t->last; panel++) {
-        size_t head = p->weight.codes + FEW_HEAD;
-        /* Scales are read before codes. Those that the stream of codes runs into, it brings in its pace. */
-        if (p->l.few && panel + 1 < p->l.panels && head > FEW_AHEAD) {
-            const uint8_t *scales = panel_at(p, packed, panel + 1);
-            for (size_t i = 0; i < head; i += LINE_BYTES) {
-                __builtin_prefetch(scales + i, 0, 2);
+        const uint8_t *at = panel_at(p, packed, panel);
+        const uint8_t *next = panel + 1 < t->last ? panel_at(p, packed, panel + 1) : NULL;
+        float *c = sums + (panel - t->first) * p->l.task_rows * OZ_Q_NR;
+        if (p->l.few) {
+            if (panel + 1 < p->l.panels) {
+                ask_scales(p, panel_at(p, packed, panel + 1));
             }
+            multiply_few(p, t, weight, b, k0, at, c);
+        } else {
+            multiply(p, t, weight, b, k0, at, next != NULL ? codes_at(p, next, k0) : NULL, c);
         }
-        const uint8_t *next = panel + 1 < t->last && !p->l.few
-                                  ? codes_at(p, panel_at(p, packed, panel + 1), k0)
-                                  : NULL;
-        multiply(p, t, layout_of(p, packed), b, k0, panel_at(p, packed, panel), next,
-                 sums + (panel - t->first) * p->l.task_rows * OZ_Q_NR);
     }
 }
 
@@ -366,6 +431,9 @@ static void run_task(const struct product *p, const struct task *t)
     float *sums = floats(t, l->sums);
     float *up = p->has_up ? floats(t, l->up) : NULL;
     for (int64_t k0 = 0; k0 < p->weight.depth; k0 += l->k_block) {
+        if (!l->few) {
+            bring_rows(p, t, k0);
+        }
         struct oz_qblock b = open_block(p, t, k0);
         multiply_panels(p, t, &b, k0, p->packed, sums);
         if (up != NULL) {
@@ -395,7 +463,7 @@ static void run_tasks(void *ctx, int64_t begin, int64_t end, int32_t thread)
     for (int64_t i = begin; i < end; i++) {
         struct task t = {.row0 = i % l->row_tasks * l->task_rows,
                          .first = i / l->row_tasks * l->group_panels,
-                         .room = p->scratch + (size_t)thread * l->total};
+                         .room = p->scratch + l->shared + (size_t)thread * l->total};
         t.rows = min64(p->m - t.row0, l->task_rows);
         t.last = min64(t.first + l->group_panels, l->panels);
         run_task(p, &t);
@@ -429,8 +497,10 @@ size_t oz_qgemm_linear_scratch(const struct oz_device *dev, const struct oz_line
         return oz_qtiles_scratch(dev, a, k);
     }
     struct product p = product_of(dev, a, k);
-    return __builtin_mul_overflow(p.l.total, (size_t)oz_pool_threads(dev->pool), &bytes) ? SIZE_MAX
-                                                                                         : bytes;
+    return __builtin_mul_overflow(p.l.total, (size_t)oz_pool_threads(dev->pool), &bytes) ||
+                   __builtin_add_overflow(bytes, p.l.shared, &bytes)
+               ? SIZE_MAX
+               : bytes;
 }
 
 static const char *reject_weight(const struct oz_linear *w, const struct oz_linear_args *a,
@@ -490,9 +560,17 @@ enum oz_status oz_qgemm_linear(const struct oz_op_ctx *ctx, const struct oz_line
     }
     p.epilogue = oz_gemm_linear_epilogue(a);
     p.scratch = ctx->scratch;
-    if (p.m > 0) {
-        oz_pool_for(ctx->dev->pool, p.l.row_tasks * ceil_div(p.l.panels, p.l.group_panels), 1,
-                    run_tasks, &p);
+    if (p.l.few) {
+        const struct task all = {.rows = p.m};
+        for (int64_t k0 = 0; k0 < p.weight.depth; k0 += p.l.k_block) {
+            bring_rows(&p, &all, k0);
+        }
+    }
+    int64_t tasks = p.m > 0 ? p.l.row_tasks * ceil_div(p.l.panels, p.l.group_panels) : 0;
+    if (p.l.few) {
+        oz_pool_stream(ctx->dev->pool, tasks, run_tasks, &p);
+    } else {
+        oz_pool_for(ctx->dev->pool, tasks, 1, run_tasks, &p);
     }
     return OZ_OK;
 }

@@ -9,11 +9,12 @@
 
 #define ALIGN 64
 #define LINE_BYTES 64
-#define TASKS_PER_THREAD 4     /* so that the last ones do not keep the others waiting */
-#define LEAST_PANELS 4         /* of a task, before its rows are cut */
-#define LEAST_ROWS 64          /* of a task */
-#define ALONE_BYTES (32 << 10) /* rows that are not worth waking threads to bring */
-#define FINISH_ROWS 8          /* written together */
+#define TASKS_PER_THREAD 4      /* so that the last ones do not keep the others waiting */
+#define FEW_TASKS_PER_THREAD 16 /* of a single strip: what it takes is to read the weight */
+#define LEAST_PANELS 4          /* of a task, before its rows are cut */
+#define LEAST_ROWS 64           /* of a task */
+#define ALONE_BYTES (32 << 10)  /* rows that are not worth waking threads to bring */
+#define FINISH_ROWS 8           /* written together */
 
 static int64_t ceil_div(int64_t count, int64_t each)
 {
@@ -50,7 +51,8 @@ static size_t reserve(size_t *total, int64_t bytes)
 static void cut(const struct oz_tiles *p, int64_t threads, struct layout *l)
 {
     const struct oz_tile_tuning *t = &p->kernel->tuning;
-    int64_t wanted = threads > 1 ? threads * TASKS_PER_THREAD : 1;
+    int64_t each = p->m <= OZ_TILE_STRIP ? FEW_TASKS_PER_THREAD : TASKS_PER_THREAD;
+    int64_t wanted = threads > 1 ? threads * each : 1;
     int64_t rows = t->row_block;
     int64_t group = oz_ref_max(1, oz_ref_min(t->col_block / OZ_TILE_STRIP / p->weights, l->panels));
     for (;;) {
@@ -378,7 +380,11 @@ void oz_tiles_run(const struct oz_op_ctx *ctx, const struct oz_tiles *p)
         int64_t strips = ceil_div(job.rows, OZ_TILE_STRIP);
         bool alone = job.rows * l->depth * p->kernel->element <= ALONE_BYTES;
         oz_pool_for(alone ? NULL : pool, strips * l->row_tiles, 1, bring_tiles, &job);
-        oz_pool_for(pool, ceil_div(job.rows, l->task_rows) * ceil_div(l->panels, l->group), 1,
-                    run_tasks, &job);
+        int64_t tasks = ceil_div(job.rows, l->task_rows) * ceil_div(l->panels, l->group);
+        if (p->m <= OZ_TILE_STRIP) {
+            oz_pool_stream(pool, tasks, run_tasks, &job);
+        } else {
+            oz_pool_for(pool, tasks, 1, run_tasks, &job);
+        }
     }
 }

@@ -34,14 +34,22 @@ struct oz_kernel_report {
 
 /* ---- how fast they are ---- */
 
+#define OZ_BENCH_CEILINGS 2
+
+/* What bounds a kernel, measured beside each of its samples. */
+struct oz_bench_ceiling {
+    const char *name;    /* "bf16"; NULL: none */
+    const double *rates; /* [count], in the samples' unit; 0: could not be measured */
+};
+
 /* A kernel's runs of one shape in one pass. */
 struct oz_bench_sample {
     const char *op, *kernel, *shape; /* "linear", its name, "mlp.up m256 n12288 k3072 bf16" */
-    const char *ceiling, *unit;      /* "bf16", "GFLOP/s" */
+    const char *unit;                /* "GFLOP/s" */
     double work;                     /* of one run, in the unit times a second */
-    double ceiling_rate;             /* measured in this pass, in the unit */
     const double *seconds;           /* [count] of single runs */
     int32_t count;
+    struct oz_bench_ceiling ceilings[OZ_BENCH_CEILINGS]; /* the lowest binds */
 };
 
 /*

@@ -117,18 +117,22 @@ int kern_teardown(void **state)
 /* ---- one kernel after the other ---- */
 
 #if defined(KERN_EMULATED)
-#define EMULATED(X)                               \
-    X(oz_kernel_linear_f32__avx512_emulated)      \
-    X(oz_kernel_conv_f32__avx512_emulated)        \
-    X(oz_kernel_linear_bf16__avx512_emulated)     \
-    X(oz_kernel_conv_bf16__avx512_emulated)       \
-    X(oz_kernel_linear_bf16__avx512bf16_emulated) \
-    X(oz_kernel_conv_bf16__avx512bf16_emulated)   \
-    X(oz_kernel_linear_bf16__amx_emulated)        \
-    X(oz_kernel_conv_bf16__amx_emulated)          \
-    X(oz_kernel_linear_s8__amx_emulated)          \
-    X(oz_kernel_linear_codes__amx_emulated)       \
-    X(oz_kernel_linear_s8__avxvnni_emulated)      \
+#define EMULATED(X)                                \
+    X(oz_kernel_linear_f32__avx512_emulated)       \
+    X(oz_kernel_conv_f32__avx512_emulated)         \
+    X(oz_kernel_linear_bf16__avx512_emulated)      \
+    X(oz_kernel_conv_bf16__avx512_emulated)        \
+    X(oz_kernel_linear_bf16__avx512bf16_emulated)  \
+    X(oz_kernel_conv_bf16__avx512bf16_emulated)    \
+    X(oz_kernel_linear_bf16__amx_emulated)         \
+    X(oz_kernel_conv_bf16__amx_emulated)           \
+    X(oz_kernel_linear_s8__amx_emulated)           \
+    X(oz_kernel_linear_codes__amx_emulated)        \
+    X(oz_kernel_linear_s8__avxvnni_emulated)       \
+    X(oz_kernel_linear_s8__avx512_emulated)        \
+    X(oz_kernel_linear_e2m1__avx512_emulated)      \
+    X(oz_kernel_linear_codes__avx512_emulated)     \
+    X(oz_kernel_linear_codes__avx512bf16_emulated) \
     X(oz_kernel_attention_bf16__amx_emulated)
 #define DECLARE(name) extern const struct oz_cpu_kernel name;
 #define ADDRESS(name) &name,
@@ -195,9 +199,12 @@ int kern_setup_panels(void **state)
         if ((*k)->q != NULL && strcmp(tier, oz_tier_name((*k)->tier)) == 0 &&
             count + 1 < PANEL_KERNELS) {
             print_message("%s, emulated\n", (*k)->name);
-            install(*k);
             panel_plans[count++] = (struct oz_param_plan){.kernel = *k, .panels = true};
         }
+    }
+    for (int i = count - 1; i >= 0;
+         i--) { /* so that the first of them is the device's first, too */
+        install(panel_plans[i].kernel);
     }
     panel_plans[count].kernel = NULL;
     idle = count == 0;

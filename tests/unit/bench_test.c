@@ -46,34 +46,73 @@ static void verdicts(void **state)
     }
 }
 
-/* Samples of several passes are one result; each is seen against its own pass's ceiling. */
+/* Samples of several passes are one result; each is seen against the ceiling beside it. */
 static void pooling(void **state)
 {
     struct oz_error err;
     struct oz_bench_table t;
     static const double seconds[] = {1, 2};
+    static const double high[] = {20, 20};
+    static const double low[] = {10, 10};
     struct oz_bench_sample s = {.op = "linear",
                                 .kernel = "k",
                                 .shape = "s",
-                                .ceiling = "f32",
                                 .unit = "GFLOP/s",
                                 .work = 10,
-                                .ceiling_rate = 20,
                                 .seconds = seconds,
-                                .count = 2};
+                                .count = 2,
+                                .ceilings = {{"f32", high}}};
     oz_bench_table_init(&t);
     assert_int_equal(oz_bench_table_add(&t, &s, &err), OZ_OK);
-    s.ceiling_rate = 10;
+    s.ceilings[0].rates = low;
     assert_int_equal(oz_bench_table_add(&t, &s, &err), OZ_OK);
     s.shape = "other";
     assert_int_equal(oz_bench_table_add(&t, &s, &err), OZ_OK);
     oz_bench_table_finish(&t);
     assert_int_equal(t.count, 2);
     assert_int_equal(t.results[0].count, 4);
-    assert_true(t.results[0].best == 10 && t.results[0].ceiling_rate == 20);
+    assert_true(t.results[0].best == 10 && t.results[0].least == &t.results[0].bounds[0]);
+    assert_true(t.results[0].least->median == 15 && t.results[0].least->best == 20);
     assert_true(t.results[0].rate.median == 7.5);  /* 5 5 10 10 */
     assert_true(t.results[0].share.median == 0.5); /* 0.25 0.5 0.5 1 */
     oz_bench_table_deinit(&t);
+}
+
+/* Of two ceilings the lower one binds, sample by sample; the one that does so in the median is named. */
+static void two_ceilings(void **state)
+{
+    struct oz_error err;
+    struct oz_bench_table t;
+    struct oz_buf text;
+    struct oz_buf json;
+    const struct oz_bench_head head = {.device = "cpu", .tier = "avx2", .threads = 1};
+    static const double seconds[] = {1, 1, 1};
+    static const double read[] = {20, 20, 10};
+    static const double decode[] = {16, 40, 10.5};
+    const struct oz_bench_sample s = {.op = "linear",
+                                      .kernel = "k",
+                                      .shape = "s",
+                                      .unit = "GB/s",
+                                      .work = 8,
+                                      .seconds = seconds,
+                                      .count = 3,
+                                      .ceilings = {{"read", read}, {"decode", decode}}};
+    oz_bench_table_init(&t);
+    oz_buf_init(&text, 1 << 16);
+    oz_buf_init(&json, 1 << 16);
+    assert_int_equal(oz_bench_table_add(&t, &s, &err), OZ_OK);
+    oz_bench_table_finish(&t);
+    assert_string_equal(t.results[0].least->name, "decode");
+    assert_true(t.results[0].share.median == 0.5); /* 8/16 8/20 8/10 */
+    oz_bench_table_text(&t, &head, NULL, &text);
+    oz_bench_table_json(&t, &head, NULL, &json);
+    assert_non_null(strstr(oz_buf_text(&text), "GB/s     decode     16.00  50.0 %"));
+    assert_non_null(strstr(oz_buf_text(&json), "\"ceiling\":\"decode\",\"ceiling_rate\":16,"));
+    assert_non_null(strstr(oz_buf_text(&json), "\"ceilings\":{\"read\":{\"median\":20,\"best\":20},"
+                                               "\"decode\":{\"median\":16,\"best\":40}}"));
+    oz_bench_table_deinit(&t);
+    oz_buf_deinit(&text);
+    oz_buf_deinit(&json);
 }
 
 /* One line for a kernel and reason, with the number of shapes; in the document each shape. */
@@ -114,6 +153,7 @@ int main(void)
         cmocka_unit_test(quartiles),
         cmocka_unit_test(verdicts),
         cmocka_unit_test(pooling),
+        cmocka_unit_test(two_ceilings),
         cmocka_unit_test(what_is_not_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* base/pool.h: every part of a range once, whatever the threads. */
 #include "test.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -33,18 +34,32 @@ static void visit(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-static void cover(struct oz_pool *pool, int64_t count, int64_t grain)
+static void check_visits(int64_t count, int64_t grain)
 {
-    int32_t threads = oz_pool_threads(pool);
-    grain_now = grain < 1 ? 1 : grain;
-    count_now = count;
-    oz_pool_for(pool, count, grain, visit, &threads);
     for (int64_t i = 0; i < MOST; i++) {
         if (atomic_exchange(&visits[i], 0) != (i < count)) {
             fail_msg("%d of %d (grain %d): not once", (int)i, (int)count, (int)grain);
         }
     }
     assert_int_equal(atomic_load(&wrong), 0);
+}
+
+static void cover(struct oz_pool *pool, int64_t count, int64_t grain)
+{
+    int32_t threads = oz_pool_threads(pool);
+    grain_now = grain < 1 ? 1 : grain;
+    count_now = count;
+    oz_pool_for(pool, count, grain, visit, &threads);
+    check_visits(count, grain);
+}
+
+static void stream(struct oz_pool *pool, int64_t count)
+{
+    int32_t threads = oz_pool_threads(pool);
+    grain_now = 1;
+    count_now = count;
+    oz_pool_stream(pool, count, visit, &threads);
+    check_visits(count, 1);
 }
 
 static void ranges_are_covered_once(void **state)
@@ -58,12 +73,14 @@ static void ranges_are_covered_once(void **state)
         for (size_t c = 0; c < 7; c++) {
             for (size_t g = 0; g < 5; g++) {
                 cover(pool, counts[c], grains[g]);
+                stream(pool, counts[c]);
             }
         }
         oz_pool_destroy(&pool);
         assert_null(pool);
     }
     cover(NULL, 100, 7);
+    stream(NULL, 100);
     cover(NULL, -1, 7);
 }
 
@@ -85,6 +102,30 @@ static void many_rounds(void **state)
     oz_pool_destroy(&pool); /* NULL is fine */
 }
 
+static atomic_int first_of[2]; /* where each thread began, plus one; 0: not yet */
+
+static void begin_together(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    int none = 0;
+    (void)ctx;
+    (void)end;
+    atomic_compare_exchange_strong(&first_of[thread], &none, (int)begin + 1);
+    while (atomic_load(&first_of[0]) == 0 || atomic_load(&first_of[1]) == 0) {
+        (void)sched_yield();
+    }
+}
+
+/* Each thread begins at its own part. */
+static void streams_have_parts(void **state)
+{
+    struct oz_pool *pool;
+    assert_int_equal(oz_pool_create(&pool, 2, &err), OZ_OK);
+    oz_pool_stream(pool, 9, begin_together, NULL);
+    assert_int_equal(atomic_load(&first_of[0]), 1);
+    assert_int_equal(atomic_load(&first_of[1]), 6);
+    oz_pool_destroy(&pool);
+}
+
 static void numbers_of_threads(void **state)
 {
     struct oz_pool *pool;
@@ -101,7 +142,7 @@ static void numbers_of_threads(void **state)
 
 static void no_memory(void **state)
 {
-    for (uint64_t n = 1; n <= 2; n++) {
+    for (uint64_t n = 1; n <= 3; n++) {
         struct oz_pool *pool;
         oz_alloc_fail_at(n, 0);
         assert_int_equal(oz_pool_create(&pool, 2, &err), OZ_ERR_NOMEM);
@@ -115,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_are_covered_once),
         cmocka_unit_test(many_rounds),
+        cmocka_unit_test(streams_have_parts),
         cmocka_unit_test(numbers_of_threads),
         cmocka_unit_test(no_memory),
     };

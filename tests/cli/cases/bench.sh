@@ -28,6 +28,11 @@ expect 'slower' 7 '*SLOWER*2 slower*' 'ounce: 2 of 2 kernels and shapes got slow
     bench --kernels emoji.mlp,linear,scalar --repeat 3 --threads 1 --against fast.json --max-slowdown 5
 expect 'slower, but nobody asks' 0 '*2 slower*' '' \
     bench --kernels emoji.mlp,linear,scalar --repeat 3 --threads 1 --against fast.json
+if "$program" kernels | grep -q 'oz_linear_s8_s8_f32__avx2.* usable'; then
+    "$program" bench --kernels 's8_s8_f32__avx2,m1 n,int8_per' --repeat 1 --threads 2 --json >row.json
+    ok 'JSON of one row' json_ok row.json
+    ok 'with both ceilings' grep -Eq '"ceiling":"(read|decode)".*"ceilings":\{"read":\{"median":[0-9].*"decode":\{"median":[0-9]' row.json
+fi
 expect 'other threads' 2 '' 'ounce: *1 threads*--threads 1*' bench --kernels emoji.mlp --threads 2 --against old.json
 expect 'no such document' 3 '' 'ounce: model.json is not what*' bench --kernels emoji.mlp --against model.json
 expect 'no such file' 6 '' 'ounce: *nowhere.json*' bench --kernels emoji.mlp --against nowhere.json

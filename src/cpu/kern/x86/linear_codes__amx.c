@@ -12,6 +12,9 @@
 
 #include <string.h>
 
+#if defined(__AVX512VBMI__)
+#include "cpu/kern/x86/e4m3_avx512.h"
+#endif
 #include "cpu/kern/x86/q_avx512.h"
 #include "cpu/kern/x86/strip_amx.h"
 #include "cpu/qgemm_tiles.h"
@@ -20,6 +23,10 @@
 #define BF16_STEP 32   /* of K in a step */
 #define PAIR_BYTES 128 /* of two of K of a panel in bf16 */
 #define DUAL 512
+
+/* Powers of two by which every code stays a normal number: e4m3 goes from 2^-9 to 448. */
+#define LEAST_POWER (-117)
+#define MOST_POWER 119
 
 /* Vectors of 64 bytes in the compiler's own terms: the same text for every tier. All functions that pass
  * them are put inline, so it does not matter how they would be passed. */
@@ -33,23 +40,17 @@ typedef float f32s __attribute__((vector_size(64), aligned(1), may_alias));
 
 /* ---- codes to bf16 ---- */
 
-/* bf16 of e2m1 codes, twice: an index has a fifth bit, which is the next code's. */
 struct tables {
-    u16s e2m1;
+    u16s e2m1; /* bf16 of the codes, twice: an index has a fifth bit, which is the next code's */
+#if defined(__AVX512VBMI__)
+    struct e4m3_tables e4m3;
+#else
     u16s small; /* of e4m3: m 2^-9 */
+#endif
 };
 
 /* Of this thread, filled before each task: from the formats' own definition. */
 static _Thread_local struct tables thread_tables;
-
-static void begin(void)
-{
-    for (unsigned i = 0; i < 32; i++) {
-        thread_tables.e2m1[i] = oz_f32_to_bf16(oz_e2m1_to_f32((uint8_t)(i & 15U)));
-        thread_tables.small[i] = oz_f32_to_bf16(oz_e4m3_to_f32((uint8_t)(i & 7U)));
-    }
-    amx_begin();
-}
 
 /* table[index % 32] in each lane. */
 OZ_Q_INLINE u16s pick(u16s table, u16s index)
@@ -63,6 +64,29 @@ OZ_Q_INLINE u16s pick(u16s table, u16s index)
     }
     return r;
 #endif
+}
+
+/* Two of K of a panel to pairs, of features 0 to 15 and 16 to 31. NaN codes are NaN. */
+#if defined(__AVX512VBMI__)
+static void begin_e4m3(struct tables *t)
+{
+    t->e4m3 = e4m3_tables();
+}
+
+OZ_Q_INLINE void step_e4m3(const struct tables *t, const uint8_t *codes, u32s out[2])
+{
+    __m512i first;
+    __m512i second;
+    e4m3_pairs(&t->e4m3, _mm512_loadu_si512(codes), &first, &second);
+    out[0] = (u32s)first;
+    out[1] = (u32s)second;
+}
+#else
+static void begin_e4m3(struct tables *t)
+{
+    for (unsigned i = 0; i < 32; i++) {
+        t->small[i] = oz_f32_to_bf16(oz_e4m3_to_f32((uint8_t)(i & 7U)));
+    }
 }
 
 OZ_Q_INLINE u16s choose(u16s mask, u16s yes, u16s no)
@@ -80,9 +104,11 @@ OZ_Q_INLINE u16s e4m3(const struct tables *t, u16s x)
     return value | (x & 0x80U) << 8;
 }
 
-/* Pairs of K: lanes of `even` and `odd`, four features and four of those 16 behind them in turn. */
-OZ_Q_INLINE void pairs(u16s even, u16s odd, u32s out[2])
+OZ_Q_INLINE void step_e4m3(const struct tables *t, const uint8_t *codes, u32s out[2])
 {
+    u16s x = *(const u16s *)(const void *)codes;
+    u16s even = e4m3(t, x);
+    u16s odd = e4m3(t, x >> 8);
 #define LANE(i)                                                                               \
     8 * (i), 8 * (i) + 32, 8 * (i) + 1, 8 * (i) + 33, 8 * (i) + 2, 8 * (i) + 34, 8 * (i) + 3, \
         8 * (i) + 35
@@ -94,11 +120,25 @@ OZ_Q_INLINE void pairs(u16s even, u16s odd, u32s out[2])
     out[1] = (u32s)__builtin_shufflevector(even, odd, LANE(0), LANE(1), LANE(2), LANE(3));
 #undef LANE
 }
+#endif
+
+static void begin(void)
+{
+    for (unsigned i = 0; i < 32; i++) {
+        thread_tables.e2m1[i] = oz_f32_to_bf16(oz_e2m1_to_f32((uint8_t)(i & 15U)));
+    }
+    begin_e4m3(&thread_tables);
+    amx_begin();
+}
 
 /* Upper halves of two vectors of f32 that have nothing in the lower ones. */
 OZ_Q_INLINE u32s upper(f32s even, f32s odd)
 {
+#if defined(__AVX512BW__)
+    return (u32s)_mm512_mask_blend_epi16(0xAAAAAAAAU, (__m512i)((u32s)even >> 16), (__m512i)odd);
+#else
     return (u32s)even >> 16 | ((u32s)odd & 0xFFFF0000U);
+#endif
 }
 
 OZ_Q_INLINE f32s byte_of(s32s x, int at)
@@ -115,8 +155,7 @@ OZ_Q_INLINE void decode_step(enum oz_qcode code, const struct tables *t, const u
                              u32s *out)
 {
     if (code == OZ_QCODE_E4M3) {
-        u16s x = *(const u16s *)(const void *)codes;
-        pairs(e4m3(t, x), e4m3(t, x >> 8), out);
+        step_e4m3(t, codes, out);
         return;
     }
     for (int half = 0; half < 2; half++) {
@@ -133,15 +172,60 @@ OZ_Q_INLINE void decode_step(enum oz_qcode code, const struct tables *t, const u
     }
 }
 
+/* Scales that are multiplied into codes, of each feature of a group. */
+struct factors {
+    bool powers; /* of two, all of which keep products normal: they are added to exponents */
+    _Alignas(64) float by[OZ_Q_NR];
+    _Alignas(64) uint32_t add[OZ_Q_NR]; /* to both halves of a lane */
+};
+
+OZ_Q_INLINE void find_factors(const struct oz_qlayout *l, const uint8_t *panel, int64_t group,
+                              struct factors *f)
+{
+    const uint8_t *codes = panel + l->scales + group * OZ_Q_NR;
+    f->powers =
+        l->scale == OZ_DTYPE_F8_E8M0 && qi_all_within(codes, LEAST_POWER + 127, MOST_POWER + 127);
+    if (!f->powers) {
+        struct oz_qlayout first = *l; /* without a second level */
+        first.dual = false;
+        qe_scales(&first, panel, group, 1, f->by);
+        return;
+    }
+    for (int64_t i = 0; i < OZ_Q_NR; i += OZ_VL) {
+        qi_i power = QI(sub_epi32)(qi_widen(qi_bytes(codes + i)), QI(set1_epi32)(127));
+        qi_i add = qi_and(QI(slli_epi32)(power, 7), 0xFFFFU);
+        v_store((float *)(void *)(f->add + i), qi_cast(qi_or(add, QI(slli_epi32)(add, 16))));
+    }
+}
+
 /* Times the features' scales, exactly. */
 OZ_Q_INLINE u32s fold(u32s x, f32s scale)
 {
     return upper((f32s)(x << 16) * scale, (f32s)(x & 0xFFFF0000U) * scale);
 }
 
-/* k of K, from codes on; scales [32] or NULL. */
+/* The same of powers: not of zeros, nor of NaN, which only e4m3 has. */
+OZ_Q_INLINE u32s fold_power(enum oz_qcode code, u32s x, u32s add)
+{
+#if defined(__AVX512BW__)
+    __m512i v = (__m512i)x;
+    __m512i rest = _mm512_and_si512(v, _mm512_set1_epi16(0x7FFF));
+    __mmask32 some = code == OZ_QCODE_E4M3
+                         ? _mm512_cmplt_epu16_mask(_mm512_sub_epi16(rest, _mm512_set1_epi16(1)),
+                                                   _mm512_set1_epi16(0x7F80))
+                         : _mm512_test_epi16_mask(v, _mm512_set1_epi16(0x7FFF));
+    return (u32s)_mm512_mask_add_epi16(v, some, v, (__m512i)add);
+#else
+    u16s rest = (u16s)x & 0x7FFFU;
+    (void)code;
+    return (u32s)((u16s)x + ((u16s)add & (u16s)(rest - 1 < 0x7F80U)));
+#endif
+}
+
+/* k of K, from codes on. */
 OZ_Q_INLINE void decode_as(enum oz_qcode code, const struct tables *t, const uint8_t *codes,
-                           int64_t k, const float *scales, bool streams, uint8_t *to)
+                           int64_t k, const struct factors *f, bool powers, bool streams,
+                           uint8_t *to)
 {
     u32s out[8];
     for (int64_t i = 0; i < k; i += STEP(code)) {
@@ -150,8 +234,11 @@ OZ_Q_INLINE void decode_as(enum oz_qcode code, const struct tables *t, const uin
             q_ahead(codes + line);
         }
         for (int j = 0; j < STEP(code); j++) {
-            if (scales != NULL) {
-                out[j] = fold(out[j], *(const f32s *)(const void *)(scales + j % 2 * 16));
+            if (powers) {
+                out[j] =
+                    fold_power(code, out[j], *(const u32s *)(const void *)(f->add + j % 2 * 16));
+            } else if (f != NULL) {
+                out[j] = fold(out[j], *(const f32s *)(const void *)(f->by + j % 2 * 16));
             }
             *(u32s *)(void *)(to + 64 * j) = out[j];
         }
@@ -160,13 +247,16 @@ OZ_Q_INLINE void decode_as(enum oz_qcode code, const struct tables *t, const uin
     }
 }
 
-static void decode(enum oz_qcode code, const struct tables *t, const uint8_t *codes, int64_t k,
-                   const float *scales, bool streams, uint8_t *to)
+/* f: NULL where codes are not scaled. */
+OZ_Q_INLINE void decode_group(enum oz_qcode code, const struct tables *t, const uint8_t *codes,
+                              int64_t k, const struct factors *f, bool streams, uint8_t *to)
 {
-    switch (code) {
-    case OZ_QCODE_E4M3: decode_as(OZ_QCODE_E4M3, t, codes, k, scales, streams, to); break;
-    case OZ_QCODE_S8: decode_as(OZ_QCODE_S8, t, codes, k, scales, streams, to); break;
-    default: decode_as(OZ_QCODE_E2M1, t, codes, k, scales, streams, to); break;
+    if (f == NULL) {
+        decode_as(code, t, codes, k, NULL, false, streams, to);
+    } else if (f->powers) {
+        decode_as(code, t, codes, k, f, true, streams, to);
+    } else {
+        decode_as(code, t, codes, k, f, false, streams, to);
     }
 }
 
@@ -189,23 +279,34 @@ static void group_scales(const struct oz_qlayout *l, const uint8_t *panel, int64
     }
 }
 
+/* n of K, group by group where they are scaled. */
+OZ_Q_INLINE void decode(enum oz_qcode code, const struct oz_qlayout *l, const uint8_t *panel,
+                        int64_t k0, int64_t n, bool streams, uint8_t *to)
+{
+    const struct tables t = thread_tables;
+    const uint8_t *codes = panel + l->codes + k0 * OZ_Q_NR * l->code_bits / 8;
+    bool folded = l->group > 0 && l->scale != OZ_DTYPE_F32;
+    int64_t some = folded ? l->group : n;
+    for (int64_t k = 0; k < n; k += some) {
+        struct factors f;
+        if (folded) {
+            find_factors(l, panel, (k0 + k) / some, &f);
+        }
+        decode_group(code, &t, codes, some, folded ? &f : NULL, streams, to);
+        codes += some * OZ_Q_NR * l->code_bits / 8;
+        to += some * (PAIR_BYTES / 2);
+    }
+}
+
 static const uint8_t *block(const struct oz_qlayout *l, const uint8_t *panel, int64_t k0,
                             int64_t count, int64_t group, bool streams, uint8_t *room,
                             float *scales)
 {
-    const struct tables t = thread_tables;
-    struct oz_qlayout first = *l; /* without a second level */
-    _Alignas(64) float factors[OZ_Q_NR];
     int64_t n = l->depth - k0 < count ? l->depth - k0 : count;
-    bool folded = l->group > 0 && l->scale != OZ_DTYPE_F32;
-    int64_t some = folded ? l->group : n;
-    first.dual = false;
-    for (int64_t k = 0; k < n; k += some) {
-        if (folded) {
-            qe_scales(&first, panel, (k0 + k) / some, 1, factors);
-        }
-        decode(l->code, &t, panel + l->codes + (k0 + k) * OZ_Q_NR * l->code_bits / 8, some,
-               folded ? factors : NULL, streams, room + k * (PAIR_BYTES / 2));
+    switch (l->code) {
+    case OZ_QCODE_E4M3: decode(OZ_QCODE_E4M3, l, panel, k0, n, streams, room); break;
+    case OZ_QCODE_S8: decode(OZ_QCODE_S8, l, panel, k0, n, streams, room); break;
+    default: decode(OZ_QCODE_E2M1, l, panel, k0, n, streams, room); break;
     }
     memset(room + n * (PAIR_BYTES / 2), 0, (size_t)((count - n) * (PAIR_BYTES / 2)));
     if (group > 0) {
@@ -236,9 +337,9 @@ static void bring_codes(const struct oz_act *x, int64_t row, int64_t k0, int64_t
     enum oz_dtype dtype = x->spec.dtype;
     int64_t per = dtype == OZ_DTYPE_F4 ? 2 : 1;
     const uint8_t *src = (const uint8_t *)x->data + (row * x->stride + k0) / per;
-    int64_t group = x->spec.scale_count > 0 && x->spec.scale[0].dtype != OZ_DTYPE_F32
-                        ? x->spec.scale[0].group_cols
-                        : 0;
+    bool scaled = x->spec.scale_count > 0 && x->spec.scale[0].dtype != OZ_DTYPE_F32 &&
+                  x->spec.scale[0].group_cols > 0;
+    struct q_level level = scaled ? q_level_of(x, 0, row) : (struct q_level){.group = 1};
     for (int64_t i = 0; i < padded; i += PART) {
         uint8_t part[2 * PART] = {0};
         int64_t left = n - i < PART ? n - i : PART;
@@ -250,8 +351,8 @@ static void bring_codes(const struct oz_act *x, int64_t row, int64_t k0, int64_t
         }
         for (int64_t j = 0; j < PART && i + j < padded; j += OZ_VL) {
             vf v = load_codes(dtype, part, j);
-            if (group > 0 && i + j < n) {
-                v = v_mul(v, v_set(q_row_scale(x, 0, row, k0 + i + j)));
+            if (scaled && i + j < n) {
+                v = v_mul(v, v_set(q_level_at(&level, k0 + i + j)));
             }
             v_store_bf16(to + i + j, v);
         }
@@ -269,9 +370,12 @@ static void bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, in
     } else {
         bring_codes(x, row, k0, n, padded, to);
     }
-    int level = oz_qtiles_row_level(&x->spec);
-    for (int64_t k = 0; scales != NULL && k < padded; k += group) {
-        scales[k / group] = k0 + k < x->cols ? q_row_scale(x, level, row, k0 + k) : 0;
+    if (scales == NULL) {
+        return;
+    }
+    struct q_level level = q_level_of(x, oz_qtiles_row_level(&x->spec), row);
+    for (int64_t k = 0; k < padded; k += group) {
+        *scales++ = k0 + k < x->cols ? q_level_at(&level, k0 + k) : 0;
     }
 }
 

@@ -38,29 +38,9 @@ static inline __attribute__((always_inline)) vf q_value(vf sum)
 
 #include "cpu/kern/x86/q_avx512.h"
 
-/* ---- codes to bf16 ---- */
+#include "cpu/kern/x86/e4m3_avx512.h"
 
-/* bf16 of the 128 magnitudes of e4m3: 2^(e - 7) (1 + m / 8), m 2^-9, NaN. */
-static const uint8_t e4m3_low[128] = {
-    0x00, 0x00, 0x80, 0xC0, 0x00, 0x20, 0x40, 0x60, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
-    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
-    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
-    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
-    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
-    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
-    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0,
-    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xC0,
-};
-static const uint8_t e4m3_high[128] = {
-    0x00, 0x3B, 0x3B, 0x3B, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C,
-    0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D, 0x3D,
-    0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E, 0x3E,
-    0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F, 0x3F,
-    0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40,
-    0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41, 0x41,
-    0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42, 0x42,
-    0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x7F,
-};
+/* ---- codes to bf16 ---- */
 
 /* bf16 of e2m1, twice: an index has a fifth bit, which is the next code's. */
 #define E2M1_ROW                                                                            \
@@ -69,24 +49,14 @@ static const uint8_t e4m3_high[128] = {
 static const uint16_t e2m1_table[32] = {E2M1_ROW, E2M1_ROW};
 
 struct tables {
-    __m512i low[2], high[2]; /* of e4m3 */
-    __m512i words;           /* of 4-bit codes */
+    struct e4m3_tables e4m3;
+    __m512i words; /* of 4-bit codes */
 };
 
 OZ_Q_INLINE struct tables tables(const struct oz_qbook *book)
 {
-    return (struct tables){{_mm512_loadu_si512(e4m3_low), _mm512_loadu_si512(e4m3_low + 64)},
-                           {_mm512_loadu_si512(e4m3_high), _mm512_loadu_si512(e4m3_high + 64)},
+    return (struct tables){e4m3_tables(),
                            _mm512_loadu_si512(book != NULL ? book->bf16 : e2m1_table)};
-}
-
-/* Low and high bytes of bf16 of 64 codes. */
-OZ_Q_INLINE void e4m3_bytes(const struct tables *t, __m512i x, __m512i *low, __m512i *high)
-{
-    const __m512i sign = _mm512_set1_epi8((char)0x80);
-    *low = _mm512_permutex2var_epi8(t->low[0], x, t->low[1]);
-    *high = _mm512_permutex2var_epi8(t->high[0], x, t->high[1]);
-    *high = _mm512_ternarylogic_epi32(*high, x, sign, 0xF8); /* high | (x & sign) */
 }
 
 /* [16][4] s8 to pairs: integers up to 128 are the upper halves of their f32. */
@@ -112,15 +82,9 @@ OZ_Q_INLINE void decode_step(enum oz_qcode code, const struct tables *t, const u
 {
     __m512i x = _mm512_loadu_si512(codes);
     __m512i y = _mm512_loadu_si512(codes + 64);
-    __m512i low;
-    __m512i high;
     if (code == OZ_QCODE_E4M3) {
-        e4m3_bytes(t, x, &low, &high);
-        out[0] = _mm512_unpacklo_epi8(low, high);
-        out[1] = _mm512_unpackhi_epi8(low, high);
-        e4m3_bytes(t, y, &low, &high);
-        out[2] = _mm512_unpacklo_epi8(low, high);
-        out[3] = _mm512_unpackhi_epi8(low, high);
+        e4m3_pairs(&t->e4m3, x, &out[0], &out[1]);
+        e4m3_pairs(&t->e4m3, y, &out[2], &out[3]);
     } else if (code == OZ_QCODE_S8) {
         s8_pairs(x, &out[0], &out[2]);
         s8_pairs(y, &out[1], &out[3]);
@@ -202,7 +166,7 @@ OZ_Q_INLINE void few_as(const struct oz_qblock *q, enum oz_qcode code, q_step_fn
     struct tables t = tables(q->values);
     const uint8_t *a = q->a;
     if (q->group > 0) {
-        q_few_groups(q, codes, 32 / STEP(code), step, &t);
+        q_few_groups(q, codes, 32 / STEP(code), false, step, &t);
         return;
     }
     vf lo = q->first ? v_zero() : v_load(q->c);
@@ -230,15 +194,13 @@ static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
 static void bring_e4m3(const uint8_t *src, int64_t n, uint16_t *dst)
 {
     const __m512i spread = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-    struct tables t = tables(NULL);
+    struct e4m3_tables t = e4m3_tables();
     for (int64_t i = 0; i < n; i += 64) {
         __mmask64 mask = n - i >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << (n - i)) - 1U;
-        __m512i low;
-        __m512i high;
+        __m512i a; /* the first eight of each lane: 0 to 31 */
+        __m512i b;
         __m512i x = _mm512_maskz_loadu_epi8(mask, src + i);
-        e4m3_bytes(&t, _mm512_permutexvar_epi64(spread, x), &low, &high);
-        __m512i a = _mm512_unpacklo_epi8(low, high); /* the first eight of each lane: 0 to 31 */
-        __m512i b = _mm512_unpackhi_epi8(low, high);
+        e4m3_pairs(&t, _mm512_permutexvar_epi64(spread, x), &a, &b);
         _mm512_mask_storeu_epi16(dst + i, (__mmask32)mask, a);
         _mm512_mask_storeu_epi16(dst + i + 32, (__mmask32)(mask >> 32), b);
     }

@@ -52,17 +52,24 @@ static void decode(const struct oz_qlayout *l, const float *scales, const uint8_
 
 /* ---- products ---- */
 
-/* Sums of group g of a row and 8 features from f on, to c. */
-OZ_Q_INLINE void add_group(const struct oz_qblock *q, int64_t row, int64_t g, int64_t f,
-                           __m256i partial)
+/* before + what group g of a row adds to 8 features from f on. */
+OZ_Q_INLINE vf group_added(const struct oz_qblock *q, int64_t row, int64_t g, int64_t f,
+                           __m256i partial, vf before)
 {
     int64_t at = row * q->scale_ld + g;
-    float *c = q->c + row * OZ_Q_NR + f;
     __m256i sum = _mm256_madd_epi16(partial, _mm256_set1_epi16(1));
     sum = _mm256_add_epi32(sum, _mm256_set1_epi32(q->a_offsets[at]));
     vf value = v_mul(_mm256_cvtepi32_ps(sum), v_set(q->a_scales[at]));
+    return v_fma(value, v_load(q->w_scales + g * OZ_Q_NR + f), before);
+}
+
+/* The same to c. */
+OZ_Q_INLINE void add_group(const struct oz_qblock *q, int64_t row, int64_t g, int64_t f,
+                           __m256i partial)
+{
+    float *c = q->c + row * OZ_Q_NR + f;
     vf before = q->first && g == 0 ? v_zero() : v_load(c);
-    v_store(c, v_fma(value, v_load(q->w_scales + g * OZ_Q_NR + f), before));
+    v_store(c, group_added(q, row, g, f, partial, before));
 }
 
 #define E_TIMES_1(X) X(0)
@@ -122,7 +129,9 @@ static void run(int64_t rows, const struct oz_qblock *q, const void *block)
     decode_step(codes + 32 * (v), &low, &high); \
     sum##v = e_dot(sum##v, first, low);         \
     sum##v = e_dot(sum##v, second, high);
-#define E_FEW_END(v) add_group(q, 0, g, 8 * (v), sum##v);
+#define E_FEW_END(v) c##v = group_added(q, 0, g, 8 * (v), sum##v, c##v);
+#define E_FEW_LOAD(v) vf c##v = q->first ? v_zero() : v_load(q->c + 8 * (v));
+#define E_FEW_STORE(v) v_store(q->c + 8 * (v), c##v);
 
 /* One row, codes as they stream. The same sums. */
 static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
@@ -132,6 +141,7 @@ static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
     int64_t g = 0;
     (void)rows;
     (void)code;
+    E_TIMES_4(E_FEW_LOAD)
     for (int64_t k = 0; k < q->k; k += q->group, g++) {
         E_TIMES_4(E_FEW_BEGIN)
         for (int64_t i = 0; i < q->group; i += 8, codes += E_STEP, a += 8) {
@@ -145,6 +155,7 @@ static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
         }
         E_TIMES_4(E_FEW_END)
     }
+    E_TIMES_4(E_FEW_STORE)
 }
 
 /* ---- rows ---- */

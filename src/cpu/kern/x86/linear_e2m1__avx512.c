@@ -84,7 +84,7 @@ static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
 {
     (void)rows;
     (void)code;
-    q_few_groups(q, codes, 4, few_step, NULL);
+    q_few_groups(q, codes, 4, true, few_step, NULL);
 }
 
 /* Sums of the codes of groups of 16 (32), times -12, of 64 codes. */

@@ -38,6 +38,45 @@ static void decode(const struct oz_qlayout *l, const float *scales, const uint8_
     }
 }
 
+/* One row, codes as they stream, four of K of four features a vector: the same sums, as they are exact. */
+#define S8_EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define S8_BEGIN(v) __m256i sum##v = _mm256_setzero_si256();
+#define S8_STEP(v)                                                                                \
+    b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(codes + 16 * (v)))); \
+    sum##v = q8_dot(sum##v, x, b);
+
+/* Both halves of the sums of eight features, from f on, to one. */
+OZ_Q_INLINE void end_few(const struct oz_qblock *q, int64_t f, __m256i low, __m256i high)
+{
+    __m256i sum = _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xD8);
+    if (!q->first) {
+        sum = _mm256_add_epi32(sum, qi_load(q->c + f));
+    }
+    v_store(q->c + f, _mm256_castsi256_ps(sum));
+}
+
+static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
+                    const uint8_t *codes)
+{
+    const uint8_t *a = q->a;
+    (void)rows;
+    (void)code;
+    S8_EACH(S8_BEGIN)
+    for (int64_t k = 0; k < q->k; k += 4, a += 4 * Q8_ELEMENT, codes += Q8_STEP) {
+        __m256i b;
+        int64_t word;
+        memcpy(&word, a, sizeof word);
+        __m256i x = _mm256_set1_epi64x(word);
+        q_ahead(codes);
+        q_ahead(codes + 64);
+        S8_EACH(S8_STEP)
+    }
+    end_few(q, 0, sum0, sum1);
+    end_few(q, 8, sum2, sum3);
+    end_few(q, 16, sum4, sum5);
+    end_few(q, 24, sum6, sum7);
+}
+
 static void bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, int64_t padded,
                   int64_t group, void *dst, float *scales, int32_t *offsets)
 {
@@ -66,6 +105,8 @@ static const struct oz_qgemm_kernel micro = {
     .step_bytes = 2 * Q8_STEP,
     .decode = decode,
     .run = q8_run,
+    .few = 1,
+    .run_few = run_few,
     .bring = bring,
     .scales = qe_scales,
     .finish = qe_finish_s16,

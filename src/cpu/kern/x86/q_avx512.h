@@ -89,38 +89,55 @@ Q_GROUP_TILE(q_group_5, Q_ROWS_5)
 Q_GROUP_TILE(q_group_6, Q_ROWS_6)
 #define Q_GROUP_MR 6
 
-/* The end of a group of a single row, as Q_SCALE: partial sums to sums. */
-OZ_Q_INLINE void q_add_group(const struct oz_qblock *q, int64_t g, vf plo, vf phi, vf *lo, vf *hi)
+/* The end of a group of a single row, as Q_SCALE: partial sums to sums. scaled: both have scales. */
+OZ_Q_INLINE void q_add_group(bool scaled, const float *row, const float *weight, int64_t g, vf plo,
+                             vf phi, vf *lo, vf *hi)
 {
     vf v0 = q_value(plo);
     vf v1 = q_value(phi);
     vf one = v_set(1);
-    if (q->a_scales != NULL) {
-        v0 = v_mul(v0, v_set(q->a_scales[g]));
-        v1 = v_mul(v1, v_set(q->a_scales[g]));
+    if (scaled || row != NULL) {
+        v0 = v_mul(v0, v_set(row[g]));
+        v1 = v_mul(v1, v_set(row[g]));
     }
-    *lo = v_fma(v0, q->w_scales != NULL ? v_load(q->w_scales + g * OZ_Q_NR) : one, *lo);
-    *hi = v_fma(v1, q->w_scales != NULL ? v_load(q->w_scales + g * OZ_Q_NR + OZ_VL) : one, *hi);
+    bool weighted = scaled || weight != NULL;
+    *lo = v_fma(v0, weighted ? v_load(weight + g * OZ_Q_NR) : one, *lo);
+    *hi = v_fma(v1, weighted ? v_load(weight + g * OZ_Q_NR + OZ_VL) : one, *hi);
 }
 
 /* 128 bytes of codes by one row: to the partial sums of features 0 to 15 and 16 to 31. */
 typedef void (*q_step_fn)(const void *tables, const uint8_t *codes, const uint8_t *a, vf *lo,
                           vf *hi);
 
-#define Q_FEW_BEGIN(i)                                                       \
-    vf p##i = q_begin(q->a_offsets != NULL ? q->a_offsets + g + (i) : NULL); \
+#define Q_FEW_BEGIN(i)                                             \
+    vf p##i = q_begin(offsets != NULL ? offsets + g + (i) : NULL); \
     vf r##i = p##i;
 #define Q_FEW_STEP(i) step(tables, codes + (i)*group_bytes, a + (i)*row_bytes, &p##i, &r##i);
-#define Q_FEW_END(i) q_add_group(q, g + (i), p##i, r##i, &lo, &hi);
+#define Q_FEW_END(i) q_add_group(scaled, row, weight, g + (i), p##i, r##i, &lo, &hi);
+
+/* Groups side by side, as long as there are so many. */
+#define Q_FEW_GROUPS(count, ROWS)                                                          \
+    for (; g + (count) <= groups;                                                          \
+         g += (count), codes += ((count)-1) * group_bytes, a += ((count)-1) * row_bytes) { \
+        ROWS(Q_FEW_BEGIN)                                                                  \
+        for (int64_t i = 0; i < steps; i++, codes += 128, a += a_step) {                   \
+            ROWS(Q_FEW_STEP)                                                               \
+        }                                                                                  \
+        ROWS(Q_FEW_END)                                                                    \
+    }
 
 /*
  * One row, codes as they stream, in groups; the same sums as q_group_1. Four groups at once: the products
- * of one wait for one another, and what a core sees ahead is hardly more than the next.
+ * of one wait for one another, and what a core sees ahead is hardly more than the next. But not so many
+ * that what one asks for ahead is what another reads. scaled: do rows and weights both have scales, always?
  */
 OZ_Q_INLINE void q_few_groups(const struct oz_qblock *q, const uint8_t *codes, int64_t code_bits,
-                              q_step_fn step, const void *tables)
+                              bool scaled, q_step_fn step, const void *tables)
 {
     const uint8_t *a = q->a;
+    const float *const row = q->a_scales;
+    const float *const weight = q->w_scales;
+    const int32_t *const offsets = q->a_offsets;
     const int64_t groups = q->k / q->group;
     const int64_t group_bytes = q->group * OZ_Q_NR * code_bits / 8;
     const int64_t row_bytes = q->group * Q_A_BYTES / Q_KR;
@@ -129,20 +146,11 @@ OZ_Q_INLINE void q_few_groups(const struct oz_qblock *q, const uint8_t *codes, i
     vf lo = q->first ? v_zero() : v_load(q->c);
     vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
     int64_t g = 0;
-    for (; g + 4 <= groups; g += 4, codes += 3 * group_bytes, a += 3 * row_bytes) {
-        Q_ROWS_4(Q_FEW_BEGIN)
-        for (int64_t i = 0; i < steps; i++, codes += 128, a += a_step) {
-            Q_ROWS_4(Q_FEW_STEP)
-        }
-        Q_ROWS_4(Q_FEW_END)
+    if (4 * group_bytes <= Q_AHEAD) {
+        Q_FEW_GROUPS(4, Q_ROWS_4)
     }
-    for (; g < groups; g++) {
-        Q_FEW_BEGIN(0)
-        for (int64_t i = 0; i < steps; i++, codes += 128, a += a_step) {
-            Q_FEW_STEP(0)
-        }
-        Q_FEW_END(0)
-    }
+    Q_FEW_GROUPS(2, Q_ROWS_2)
+    Q_FEW_GROUPS(1, Q_ROWS_1)
     v_store(q->c, lo);
     v_store(q->c + OZ_VL, hi);
 }

@@ -189,6 +189,16 @@ OZ_Q_INLINE bool qi_any_odd(const uint8_t *codes) /* of 32 */
     return !_mm256_testz_si256(odd, odd);
 }
 
+/* Are 32 codes all in [least, most]? */
+OZ_Q_INLINE bool qi_all_within(const uint8_t *codes, int least, int most)
+{
+    __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)codes);
+    __m256i y = _mm256_sub_epi8(x, _mm256_set1_epi8((char)least));
+    __m256i within =
+        _mm256_cmpeq_epi8(_mm256_min_epu8(y, _mm256_set1_epi8((char)(most - least))), y);
+    return _mm256_movemask_epi8(within) == -1;
+}
+
 /* The scales of a group, of each feature. They take a good part of what 4-bit codes take, so they are
  * converted without regard to what is rare where it is not there. */
 OZ_Q_INLINE void qe_e8m0(const uint8_t *codes, float *dst)
@@ -296,34 +306,73 @@ static inline void qe_finish_u8(int64_t rows, const float *row_scales, const flo
 
 /* ---- rows ---- */
 
-/* The scale of a level of a row's activation that spans columns from `col` on. */
-static inline float q_row_scale(const struct oz_act *x, int32_t level, int64_t row, int64_t col)
+/* The scales of a level of a row: where the first group's lies, and how far from one to the next. */
+struct q_level {
+    const void *scales;
+    enum oz_dtype dtype;
+    int64_t group, first, step;
+};
+
+static inline struct q_level q_level_of(const struct oz_act *x, int32_t level, int64_t row)
 {
     int64_t group = x->spec.scale[level].group_cols;
-    int64_t groups = (x->cols + group - 1) / group;
     bool by_cols = x->spec.scale[level].layout == OZ_SCALE_COLS;
-    int64_t at = by_cols ? col / group * x->rows + row : row * groups + col / group;
-    const uint8_t *codes = x->scales[level];
-    switch (x->spec.scale[level].dtype) {
-    case OZ_DTYPE_F32: return ((const float *)x->scales[level])[at];
+    return (struct q_level){.scales = x->scales[level],
+                            .dtype = x->spec.scale[level].dtype,
+                            .group = group,
+                            .first = by_cols ? row : row * ((x->cols + group - 1) / group),
+                            .step = by_cols ? x->rows : 1};
+}
+
+/* That of columns from `col` on. */
+static inline float q_level_at(const struct q_level *l, int64_t col)
+{
+    int64_t at = l->first + col / l->group * l->step;
+    const uint8_t *codes = l->scales;
+    switch (l->dtype) {
+    case OZ_DTYPE_F32: return ((const float *)l->scales)[at];
     case OZ_DTYPE_F8_E8M0: return oz_e8m0_to_f32(codes[at]);
     default: return oz_e4m3_to_f32(codes[at]);
     }
 }
 
-/* Scales of the groups of [k0, k0 + padded); zero behind the row's end. */
+/* Scales of `count` groups that lie one after the other, from `at` on, times a factor. */
+static inline void q_level_many(const struct q_level *l, int64_t at, int64_t count, float factor,
+                                float *scales)
+{
+    const uint8_t *codes = (const uint8_t *)l->scales + at;
+    uint8_t some[16] = {0};
+    for (int64_t i = 0; i < count; i += OZ_VL, codes += OZ_VL) {
+        int64_t n = count - i < OZ_VL ? count - i : OZ_VL;
+        memcpy(some, codes, (size_t)n);
+        qi_i x = l->dtype == OZ_DTYPE_F8_E8M0 ? qi_widen(qi_bytes(some))
+                                              : qi_widen_signed(qi_bytes(some));
+        vf s = l->dtype == OZ_DTYPE_F8_E8M0 ? qi_e8m0(x) : qi_e4m3(x);
+        v_store_n(scales + i, v_mul(s, v_set(factor)), n);
+    }
+}
+
+/* Scales of the groups of [k0, k0 + padded), which those of the first level are; zero behind the row's end. */
 static inline void q_row_scales(const struct oz_act *x, int64_t row, int64_t k0, int64_t padded,
                                 int64_t group, float factor, float *scales)
 {
     bool two = x->spec.scale_count == 2 && x->spec.scale[1].group_cols > 0;
-    for (int64_t k = 0; k < padded; k += group) {
-        float s = 0;
-        if (k0 + k < x->cols) {
-            s = q_row_scale(x, 0, row, k0 + k) * factor;
-            s = two ? s * q_row_scale(x, 1, row, k0 + k) : s;
+    struct q_level first = q_level_of(x, 0, row);
+    struct q_level second = two ? q_level_of(x, 1, row) : first;
+    int64_t count = padded / group;
+    int64_t there = (x->cols - k0 + group - 1) / group; /* up to the row's end */
+    there = there < 0 ? 0 : there < count ? there : count;
+    if (first.step == 1 && first.dtype != OZ_DTYPE_F32) {
+        q_level_many(&first, first.first + k0 / group, there, factor, scales);
+    } else {
+        for (int64_t g = 0; g < there; g++) {
+            scales[g] = q_level_at(&first, k0 + g * group) * factor;
         }
-        scales[k / group] = s;
     }
+    for (int64_t g = 0; two && g < there; g++) {
+        scales[g] *= q_level_at(&second, k0 + g * group);
+    }
+    memset(scales + there, 0, (size_t)(count - there) * sizeof *scales);
 }
 
 /* ---- e2m1 as integers ---- */

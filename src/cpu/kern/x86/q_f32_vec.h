@@ -9,6 +9,9 @@
 #include "cpu/kern/ref/ref.h"
 #include "cpu/kern/x86/q_end_vec.h"
 #include "cpu/kern/x86/tile_vec.h"
+#if OZ_VL == 16
+#include "cpu/kern/x86/e4m3_avx512.h"
+#endif
 
 /* Where the tile finds column f of a decoded step k: panels of TILE_NR columns, one after the other. */
 #define QF_AT(block, k_all, k, f) \
@@ -50,40 +53,83 @@ TILE_INLINE void qf_step(enum oz_qcode code, const float *book, const uint8_t *c
     }
 }
 
-/* Two of K, in the order of pairs (cpu/qgemm.h): sixteen features of one of them are a transpose away. */
+/* Two of K, in the order of pairs (cpu/qgemm.h), so that a vector of features of one of them can be had. */
+#if OZ_VL == 16
 struct qf_columns {
-    __m128i of[2][2]; /* [k][features 0 to 15, 16 to 31] */
+    __m512i of[2]; /* bf16 of pairs: of features 0 to 15, 16 to 31 */
 };
+typedef struct e4m3_tables qf_tables;
 
-TILE_INLINE struct qf_columns qf_pairs_apart(const uint8_t *codes)
+TILE_INLINE qf_tables qf_tables_of(void)
 {
-    const __m128i apart = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
-    __m128i s[4];
-    for (int i = 0; i < 4; i++) {
-        s[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(codes + 16 * i)),
-                                apart);
-    }
-    __m128i t0 = _mm_unpacklo_epi32(s[0], s[1]);
-    __m128i t1 = _mm_unpackhi_epi32(s[0], s[1]);
-    __m128i t2 = _mm_unpacklo_epi32(s[2], s[3]);
-    __m128i t3 = _mm_unpackhi_epi32(s[2], s[3]);
-    return (struct qf_columns){{{_mm_unpacklo_epi64(t0, t2), _mm_unpacklo_epi64(t1, t3)},
-                                {_mm_unpackhi_epi64(t0, t2), _mm_unpackhi_epi64(t1, t3)}}};
+    return e4m3_tables();
+}
+
+TILE_INLINE struct qf_columns qf_pairs_apart(const qf_tables *t, const uint8_t *codes)
+{
+    struct qf_columns c;
+    e4m3_pairs(t, qi_load(codes), &c.of[0], &c.of[1]);
+    return c;
+}
+
+/* Features from f on, a multiple of the lanes, of one of K. */
+TILE_INLINE vf qf_pair_values(const struct qf_columns *columns, int64_t k, int64_t f, bool nan)
+{
+    __m512i pairs = columns->of[f / 16];
+    (void)nan;
+    return qi_cast(k == 0 ? _mm512_slli_epi32(pairs, 16) : qi_and(pairs, 0xFFFF0000U));
+}
+
+/* May there be NaN among the codes of a step, which qf_pair_values has to mind? */
+TILE_INLINE bool qf_minds_nan(const uint8_t *codes)
+{
+    (void)codes;
+    return false;
+}
+#else
+/* 32 bytes hold two of K of features f .. f + 7 and of 16 + f .. 23 + f: bytes are taken to the upper ends of
+ * lanes. */
+struct qf_columns {
+    __m256i of[2]; /* of f = 0, 8 */
+};
+typedef struct {
+    char none;
+} qf_tables;
+
+TILE_INLINE qf_tables qf_tables_of(void)
+{
+    return (qf_tables){0};
+}
+
+TILE_INLINE struct qf_columns qf_pairs_apart(const qf_tables *t, const uint8_t *codes)
+{
+    (void)t;
+    return (struct qf_columns){{qi_load(codes), qi_load(codes + 32)}};
 }
 
 /* Features from f on, a multiple of the lanes, of one of K. nan: may there be such codes? */
 TILE_INLINE vf qf_pair_values(const struct qf_columns *columns, int64_t k, int64_t f, bool nan)
 {
-    __m128i c = columns->of[k][f / 16];
-    qi_i x = qi_widen_signed(f % 16 != 0 ? _mm_srli_si128(c, 8) : c);
-    return nan ? qi_e4m3(x) : qi_e4m3_number(x);
+    const __m128i even = _mm_setr_epi8(-1, -1, -1, 0, -1, -1, -1, 2, -1, -1, -1, 4, -1, -1, -1, 6);
+    const __m128i place = _mm_set1_epi32((int32_t)((uint32_t)(k + f / 16 * 8) << 24));
+    const __m256i at = _mm256_broadcastsi128_si256(_mm_add_epi8(even, place));
+    qi_i x = _mm256_shuffle_epi8(columns->of[f / 8 % 2], at);
+    qi_i bits = qi_and(_mm256_srai_epi32(x, 4), 0x87F00000U);
+    vf value = v_mul(qi_cast(bits), v_set(0x1p120F));
+    return nan ? qi_nan(value, qi_and(_mm256_srli_epi32(x, 24), 0x7F)) : value;
 }
 
-TILE_INLINE void qf_pairs(const uint8_t *codes, float *block, int64_t k_all, int64_t k,
-                          const float *scales)
+TILE_INLINE bool qf_minds_nan(const uint8_t *codes)
 {
-    struct qf_columns columns = qf_pairs_apart(codes);
-    bool nan = qi_any_nan(codes, 64);
+    return qi_any_nan(codes, 64);
+}
+#endif
+
+TILE_INLINE void qf_pairs(const qf_tables *t, const uint8_t *codes, float *block, int64_t k_all,
+                          int64_t k, const float *scales)
+{
+    struct qf_columns columns = qf_pairs_apart(t, codes);
+    bool nan = qf_minds_nan(codes);
     for (int i = 0; i < 2; i++) {
         for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
             qf_put(block, k_all, k + i, f, qf_pair_values(&columns, i, f, nan), scales);
@@ -95,11 +141,12 @@ static void qf_decode(const struct oz_qlayout *l, const float *scales, const uin
                       int64_t k, void *block)
 {
     int64_t step = l->code == OZ_QCODE_E4M3 ? 2 : l->code == OZ_QCODE_S8 ? 4 : 8;
+    const qf_tables t = qf_tables_of();
     for (int64_t i = 0; i < k; i += step) {
         const float *s = scales != NULL ? scales + i / l->group * OZ_Q_NR : NULL;
         const uint8_t *at = codes + i * OZ_Q_NR * l->code_bits / 8;
         if (l->code == OZ_QCODE_E4M3) {
-            qf_pairs(at, block, k, i, s);
+            qf_pairs(&t, at, block, k, i, s);
         } else if (l->code == OZ_QCODE_S8) {
             qf_step(OZ_QCODE_S8, NULL, at, block, k, i, s);
         } else if (oz_qcode_has_book(l->code)) {
@@ -169,6 +216,70 @@ TILE_INLINE void qf_few_e2m1(const uint8_t *codes, const float *a, vf *s0, vf *s
 }
 #endif
 
+#if OZ_VL == 8
+/* Bytes of a table's f32 values. */
+struct qf_book {
+    __m256i byte[4];
+};
+
+TILE_INLINE struct qf_book qf_book_of(const float *values)
+{
+    struct qf_book b;
+    for (int i = 0; i < 4; i++) {
+        uint8_t bytes[16];
+        for (int v = 0; v < 16; v++) {
+            bytes[v] = ((const uint8_t *)(const void *)values)[4 * v + i];
+        }
+        b.byte[i] =
+            _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)bytes));
+    }
+    return b;
+}
+
+/* Values of nibbles, which lie in bytes by byte of a word and then by feature: halves of them, of which
+ * first and second hold bytes 0 and 1 of words, third and fourth 2 and 3. */
+struct qf_values {
+    __m256i low[2], high[2];
+};
+
+TILE_INLINE struct qf_values qf_book_halves(const struct qf_book *b, __m256i nibbles)
+{
+    __m256i v[4];
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_shuffle_epi8(b->byte[i], nibbles);
+    }
+    return (struct qf_values){{_mm256_unpacklo_epi8(v[0], v[1]), _mm256_unpackhi_epi8(v[0], v[1])},
+                              {_mm256_unpacklo_epi8(v[2], v[3]), _mm256_unpackhi_epi8(v[2], v[3])}};
+}
+
+/* Of byte `at` of words. */
+TILE_INLINE vf qf_book_value(const struct qf_values *v, int at)
+{
+    __m256i low = v->low[at / 2];
+    __m256i high = v->high[at / 2];
+    return qi_cast(at % 2 == 0 ? _mm256_unpacklo_epi16(low, high)
+                               : _mm256_unpackhi_epi16(low, high));
+}
+
+/* Eight of K of 8 features. Lookups of bytes, four for each value, cost half of what permuting lanes does. */
+TILE_INLINE vf qf_few_book(const struct qf_book *b, const uint8_t *codes, const float *a, vf sum,
+                           vf scale, bool scaled)
+{
+    const __m256i apart = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    __m256i x = _mm256_shuffle_epi8(qi_load(codes), apart);
+    struct qf_values low = qf_book_halves(b, qi_and(x, 0x0F0F0F0FU));
+    struct qf_values high = qf_book_halves(b, qi_and(_mm256_srli_epi32(x, 4), 0x0F0F0F0FU));
+    for (int i = 0; i < 4;
+         i++) { /* K 2 i in nibble i of the low half of a word, 2 i + 1 of the high */
+        const struct qf_values *v = i % 2 == 0 ? &low : &high;
+        sum = qf_add(sum, a + 2 * i, qf_book_value(v, i / 2), scale, scaled);
+        sum = qf_add(sum, a + 2 * i + 1, qf_book_value(v, 2 + i / 2), scale, scaled);
+    }
+    return sum;
+}
+#endif
+
 /* One step of K of a vector of features: eight nibbles, four bytes. */
 TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t *codes,
                             const float *a, vf sum, vf scale, bool scaled)
@@ -206,10 +317,12 @@ TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t
 #define QF_PAIRS(v) QF_PAIRS_AS(v, false)
 #define QF_PAIRS_NAN(v) QF_PAIRS_AS(v, true)
 #if OZ_VL == 8
+#define QF_BOOK(v) sum##v = qf_few_book(&words, codes + 4 * (v)*OZ_VL, a, sum##v, s##v, scaled);
 #define QF_NIBBLES                                       \
     qf_few_e2m1(codes, a, &sum0, &sum1, s0, s1, scaled); \
     qf_few_e2m1(codes + 64, a, &sum2, &sum3, s2, s3, scaled);
 #else
+#define QF_BOOK(v) QF_WORDS(v)
 #define QF_NIBBLES QF_EACH(QF_WORDS)
 #endif
 #define QF_END(v) v_store(q->c + (v)*OZ_VL, sum##v);
@@ -224,14 +337,18 @@ TILE_INLINE void qf_few_as(const struct oz_qblock *q, enum oz_qcode code, bool s
     const int64_t step = code == OZ_QCODE_E4M3 ? 2 : code == OZ_QCODE_S8 ? 4 : 8;
     const int64_t bytes = code == OZ_QCODE_E4M3 ? 64 : 128;
     const int64_t group = scaled ? q->w_group : q->k;
+    const qf_tables t = qf_tables_of();
+#if OZ_VL == 8
+    const struct qf_book words = code == OZ_QCODE_NF4 ? qf_book_of(book) : (struct qf_book){0};
+#endif
     QF_EACH(QF_BEGIN)
     for (int64_t k = 0; k < q->k; k += group, scales += OZ_Q_NR) {
         QF_EACH(QF_SCALE)
         for (int64_t i = 0; i < group; i += step, codes += bytes, a += step) {
             q_ahead(codes);
             if (code == OZ_QCODE_E4M3) {
-                struct qf_columns columns = qf_pairs_apart(codes);
-                if (qi_any_nan(codes, bytes)) {
+                struct qf_columns columns = qf_pairs_apart(&t, codes);
+                if (qf_minds_nan(codes)) {
                     QF_EACH(QF_PAIRS_NAN)
                 } else {
                     QF_EACH(QF_PAIRS)
@@ -240,6 +357,8 @@ TILE_INLINE void qf_few_as(const struct oz_qblock *q, enum oz_qcode code, bool s
                 q_ahead(codes + 64);
                 if (code == OZ_QCODE_E2M1) {
                     QF_NIBBLES
+                } else if (code == OZ_QCODE_NF4) {
+                    QF_EACH(QF_BOOK)
                 } else {
                     QF_EACH(QF_WORDS)
                 }

@@ -74,6 +74,31 @@ static void q8_run(int64_t rows, const struct oz_qblock *q, const void *block)
     }
 }
 
+/* One row, codes as they stream: all columns side by side. */
+#define Q8_FEW_BEGIN(v) \
+    __m256i sum##v = q->first ? _mm256_setzero_si256() : qi_load(q->c + (v)*OZ_VL);
+#define Q8_FEW_STEP(v) sum##v = q8_dot(sum##v, x, qi_load(codes + 32 * (v)));
+#define Q8_FEW_END(v) v_store(q->c + (v)*OZ_VL, _mm256_castsi256_ps(sum##v));
+
+static inline void q8_run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
+                              const uint8_t *codes)
+{
+    const uint8_t *a = q->a;
+    (void)rows;
+    (void)code;
+    Q8_ROWS_4(Q8_FEW_BEGIN)
+    for (int64_t k = 0; k < q->k; k += 4 / Q8_ELEMENT, a += 4, codes += Q8_STEP) {
+        __m256i x;
+        int32_t word;
+        memcpy(&word, a, sizeof word);
+        x = _mm256_set1_epi32(word);
+        q_ahead(codes);
+        q_ahead(codes + 64);
+        Q8_ROWS_4(Q8_FEW_STEP)
+    }
+    Q8_ROWS_4(Q8_FEW_END)
+}
+
 #endif
 
 #endif
