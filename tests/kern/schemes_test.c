@@ -440,6 +440,34 @@ static void rows_are_independent(void **state)
     }
 }
 
+/* The same where scales of groups are the least and the largest powers of two, so that products with codes
+ * leave the normal numbers. */
+static void rows_by_extreme_scales(void **state)
+{
+    KERN_SKIP_IDLE()
+    static const uint8_t scales[][2] = {{0, 1}, {2, 9}, {9, 10}, {10, 127}, {246, 247}, {200, 254}};
+    static const char *const names[] = {"mxfp8", "mxfp4"};
+    for (size_t i = 0; i < 2 * sizeof scales / sizeof *scales; i++) {
+        struct oz_linear w = {.w = *coded(names[i % 2], 1, 45, 320, OZ_ACT_NONE, NULL, NULL)};
+        struct oz_plane_view *plane = &w.w.weight.planes[OZ_PLANE_SCALES];
+        for (int64_t at = 0; at < plane->bytes; at++) {
+            ((uint8_t *)plane->data)[at] = scales[i / 2][at % 2];
+        }
+        kern_pack(&w.w, OZ_USE_LINEAR);
+        struct oz_act_spec wants = kern_wants(&w.w);
+        struct oz_act *x = kern_act(ROWS, 320, 0, OZ_DTYPE_F32, 1);
+        struct oz_act *q = quantize(x, &wants, NULL);
+        struct oz_act *all = kern_out(ROWS, 45, 0, OZ_DTYPE_F32);
+        assert_int_equal(
+            kern_run_once(1, OZ_OP_LINEAR, &(struct oz_linear_args){.x = q, .w = &w, .out = all}),
+            OZ_OK);
+        check_rows(&w, x, all, 0, 1);
+        check_rows(&w, x, all, ROWS / 2, 1);
+        check_rows(&w, x, all, 5, 3);
+        kern_forget();
+    }
+}
+
 /* How a kernel over tiles cuts a product changes no byte. */
 static void check_blocks_of(const char *codec, enum oz_act_mode act, int64_t m)
 {
@@ -609,7 +637,9 @@ static void plans(void **state)
     p->acts[0].rotate_cols = 64;
     assert_int_equal(dev->ops->plan_param(dev, p, &request, &answer, &err), OZ_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "mxfp4"));
-    assert_non_null(strstr(err.message, "oz_linear_f32_any_f32__scalar"));
+    if (strlen(err.message) + 1 < sizeof err.message) { /* else the list of kernels is cut off */
+        assert_non_null(strstr(err.message, "oz_linear_f32_any_f32__scalar"));
+    }
     p->acts[0].rotate_cols = 0;
     request.use = OZ_USE_CONV;
     assert_int_equal(dev->ops->plan_param(dev, p, &request, &answer, &err), OZ_ERR_UNSUPPORTED);
@@ -657,6 +687,7 @@ int main(void)
         KERN_TEST(int8_is_exact),
         KERN_TEST(producers),
         KERN_TEST(rows_are_independent),
+        KERN_TEST(rows_by_extreme_scales),
         KERN_TEST(blocks_do_not_matter),
         KERN_TEST(sequences_are_independent),
         KERN_TEST(experts),
@@ -666,15 +697,18 @@ int main(void)
         KERN_TEST_PANELS(int8_is_exact, "amx"),
         KERN_TEST_PANELS(nan_is_kept, "amx"),
         KERN_TEST_PANELS(rows_are_independent, "amx"),
+        KERN_TEST_PANELS(rows_by_extreme_scales, "amx"),
         KERN_TEST_PANELS(blocks_do_not_matter, "amx"),
         KERN_TEST_PANELS(linear_is_the_sum, "avx512"),
         KERN_TEST_PANELS(int8_is_exact, "avx512"),
         KERN_TEST_PANELS(nan_is_kept, "avx512"),
         KERN_TEST_PANELS(rows_are_independent, "avx512"),
+        KERN_TEST_PANELS(rows_by_extreme_scales, "avx512"),
         KERN_TEST_PANELS(blocks_do_not_matter, "avx512"),
         KERN_TEST_PANELS(linear_is_the_sum, "avx512bf16"),
         KERN_TEST_PANELS(nan_is_kept, "avx512bf16"),
         KERN_TEST_PANELS(rows_are_independent, "avx512bf16"),
+        KERN_TEST_PANELS(rows_by_extreme_scales, "avx512bf16"),
         KERN_TEST_PANELS(blocks_do_not_matter, "avx512bf16"),
         KERN_TEST_PANELS(linear_is_the_sum, "avxvnni"),
         KERN_TEST_PANELS(int8_is_exact, "avxvnni"),
