@@ -1,6 +1,7 @@
 #include "cpu/bench.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -12,6 +13,7 @@
 #define CEILING_NEAR_S 0.01 /* the same beside the samples of one shape */
 #define MAX_REPEATS 64
 #define MAX_RUNS 100000
+#define MAX_WARM 1024      /* runs of a product that stays in a cache */
 #define REFERENCE_WORK 6.0 /* 10^9 operations that the scalar reference is asked for at most */
 
 struct bench {
@@ -89,6 +91,43 @@ struct decoding {
     double *rates; /* 0: it failed */
 };
 
+static int ascending(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static double median_of(double *values, int64_t count)
+{
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
+}
+
+/* The rate at which features are taken beyond the first ones: medians of runs of both, by turns. */
+static enum oz_status decode_warm(const struct decoding *d, const struct oz_op_ctx *op,
+                                  const struct oz_bench_warm *w, double *rate)
+{
+    double start = oz_clock_seconds();
+    double now = start;
+    double first[MAX_WARM];
+    double all[MAX_WARM];
+    int64_t runs = 0;
+    for (; runs == 0 || (runs < MAX_WARM && now - start < d->seconds); runs++) {
+        double begin = now;
+        OZ_TRY(d->c->kernel->run(op, w->first));
+        double middle = oz_clock_seconds();
+        OZ_TRY(d->c->kernel->run(op, w->args));
+        now = oz_clock_seconds();
+        first[runs] = middle - begin;
+        all[runs] = now - middle;
+    }
+    double took = median_of(all, runs);
+    double less = median_of(first, runs);
+    bool more = w->work > w->first_work && took > less;
+    *rate = more ? (w->work - w->first_work) / (took - less) : w->work / took;
+    return OZ_OK;
+}
+
 static void decode(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const struct decoding *d = ctx;
@@ -97,16 +136,9 @@ static void decode(void *ctx, int64_t begin, int64_t end, int32_t thread)
         const struct oz_op_ctx op = {.dev = d->dev,
                                      .scratch = d->scratch + (size_t)i * d->scratch_bytes,
                                      .scratch_bytes = d->scratch_bytes};
-        enum oz_status status = OZ_OK;
-        double start = oz_clock_seconds();
-        double took = 0;
-        double work = 0;
-        do {
-            status = d->c->kernel->run(&op, d->c->warm[i].args);
-            work += d->c->warm[i].work;
-            took = oz_clock_seconds() - start;
-        } while (status == OZ_OK && took < d->seconds);
-        d->rates[i] = status == OZ_OK ? work / took : 0;
+        if (decode_warm(d, &op, &d->c->warm[i], &d->rates[i]) != OZ_OK) {
+            d->rates[i] = 0;
+        }
     }
 }
 

@@ -40,10 +40,11 @@ extern const int32_t oz_bench_shape_count;
 /* "qwen.mlp.up m256 n12288 k3072 bf16" */
 void oz_bench_shape_name(const struct oz_bench_shape *s, char name[OZ_BENCH_NAME_BYTES]);
 
-/* The same product over so few features of its weight that they stay in a second cache. */
+/* The same product over so few features of its weight that they stay in a second cache, and over the first
+ * panel of these alone: the row is brought for each, and what it takes is no decoding. */
 struct oz_bench_warm {
-    const void *args;
-    double work;
+    const void *args, *first;
+    double work, first_work; /* equal where one panel is all */
 };
 
 /* One kernel on one shape, ready to run. Begin with zeroes; oz_bench_case_free after either. */

@@ -423,15 +423,18 @@ static void keep_warm(struct operands *o, size_t bytes)
     some = some < 1 ? 1 : some > panels ? panels : some;
     size_t weight = (panel * (size_t)some + PAGE - 1) / PAGE * PAGE;
     size_t out = (size_t)(some * OZ_Q_NR) * sizeof(float);
-    struct warm *all = block(o, (size_t)threads * sizeof *all);
+    struct warm *all = block(o, 2 * (size_t)threads * sizeof *all);
     uint8_t *memory = block(o, (size_t)threads * (weight + (out + PAGE - 1) / PAGE * PAGE));
     c->warm = block(o, (size_t)threads * sizeof *c->warm);
     for (int32_t i = 0; i < threads && o->status == OZ_OK; i++) {
         uint8_t *packed = memory + (size_t)i * (weight + (out + PAGE - 1) / PAGE * PAGE);
         memcpy(packed, o->weight.packed, panel * (size_t)some);
-        fill_warm(o, &all[i], some * OZ_Q_NR, packed, packed + weight);
-        c->warm[i] = (struct oz_bench_warm){.args = &all[i].args,
-                                            .work = 1e-9 * (double)(panel * (size_t)some)};
+        fill_warm(o, &all[2 * i], some * OZ_Q_NR, packed, packed + weight);
+        fill_warm(o, &all[2 * i + 1], OZ_Q_NR, packed, packed + weight);
+        c->warm[i] = (struct oz_bench_warm){.args = &all[2 * i].args,
+                                            .first = &all[2 * i + 1].args,
+                                            .work = 1e-9 * (double)(panel * (size_t)some),
+                                            .first_work = 1e-9 * (double)panel};
         c->warm_count = i + 1;
     }
 }
