@@ -418,15 +418,18 @@ static void open_chunk(struct loader *l)
     }
 }
 
-/* Bytes of a phase's chunk of rows as they are staged; 0: they wait elsewhere. */
-static int64_t chunk_bytes_of(const struct loader *l, const struct oz_load_phase *p)
+/* The part of the ring that rows which are sent as they are staged lie in. */
+static void lies_in(const struct loader *l, size_t *begin, size_t *end)
 {
-    const struct oz_load_step *step = &l->schedule->steps[p->first];
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < p->count && step->kept_at < 0; i++) {
-        bytes += step[i].rows * oz_load_staged_line(&l->items->items[step->item]);
+    *begin = SIZE_MAX;
+    *end = 0;
+    for (int64_t i = l->phase->first; i < l->phase->first + l->phase->count; i++) {
+        const struct oz_load_step *step = &l->schedule->steps[i];
+        int64_t bytes = step->rows * oz_load_staged_line(&l->items->items[step->item]);
+        size_t from = (size_t)(rows_at(l, l->phase, step) - l->staging);
+        *begin = from < *begin ? from : *begin;
+        *end = from + (size_t)bytes > *end ? from + (size_t)bytes : *end;
     }
-    return bytes;
 }
 
 /* The part of the ring that a phase writes besides workers' staging: its chunk, or what waits for the
@@ -437,8 +440,9 @@ static void written_by(const struct loader *l, size_t *begin, size_t *end)
     size_t kept = (size_t)(l->kept - l->staging);
     *begin = *end = 0;
     if (sends_rows(l, p)) {
-        *begin = kept + (size_t)p->chunk_at;
-        *end = *begin + (size_t)chunk_bytes_of(l, p);
+        if (l->schedule->steps[p->first].kept_at < 0) { /* else the passes wrote them */
+            lies_in(l, begin, end);
+        }
         return;
     }
     if (p->kind == OZ_PHASE_STAGED) {
@@ -506,20 +510,6 @@ static enum oz_status draw_rows(struct loader *l, struct oz_queue *queue,
         l->uploads[l->ring->next].table = numbers;
     }
     return dev->ops->draw(dev, queue, &a, err);
-}
-
-/* The part of the ring that the open chunk's rows lie in. */
-static void lies_in(const struct loader *l, size_t *begin, size_t *end)
-{
-    *begin = SIZE_MAX;
-    *end = 0;
-    for (int64_t i = l->phase->first; i < l->phase->first + l->phase->count; i++) {
-        const struct oz_load_step *step = &l->schedule->steps[i];
-        int64_t bytes = step->rows * oz_load_staged_line(&l->items->items[step->item]);
-        size_t from = (size_t)(rows_at(l, l->phase, step) - l->staging);
-        *begin = from < *begin ? from : *begin;
-        *end = from + (size_t)bytes > *end ? from + (size_t)bytes : *end;
-    }
 }
 
 /* Rows as they are staged to the room of an upload, or drawn there. */
