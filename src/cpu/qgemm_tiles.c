@@ -1,8 +1,10 @@
 /* Quantized weights over tiles: what cpu/tiles.h asks for, from rows in any format and panels of codes. */
 #include "cpu/qgemm_tiles.h"
 
+#include "base/pool.h"
 #include "cpu/int8.h"
 #include "cpu/kern/ref/ref.h"
+#include "num/float.h"
 
 #define DUAL 512 /* of K under a second scale */
 
@@ -184,11 +186,91 @@ static struct oz_tiles tiles_of(const struct oz_linear_args *a, const struct pro
                              .finish = finish};
 }
 
+/* ---- one row ---- */
+
+#define ALIGN 64
+#define ROW_PANELS 2 /* of a task */
+
+/* Parts of scratch, in floats: the row (and while it is brought its bf16 behind it), its scales; for each
+ * thread room, sums of both weights. */
+struct row_layout {
+    int64_t depth, groups; /* whole steps; one group at least */
+    int64_t scales, threads, thread, total;
+};
+
+struct row_product {
+    struct product p;
+    struct row_layout l;
+    float *scratch;
+};
+
+static int64_t in_lines(int64_t floats)
+{
+    return (floats + ALIGN / 4 - 1) / (ALIGN / 4) * (ALIGN / 4);
+}
+
+static struct row_layout lay_out_row(const struct product *p, int64_t threads)
+{
+    int64_t step = p->kernel->tiles->k_step;
+    struct row_layout l = {.depth = (p->weight.depth + step - 1) / step * step, .groups = 1};
+    if (p->group > 0) {
+        l.groups = (l.depth + p->group - 1) / p->group;
+    }
+    l.scales = in_lines(l.depth + l.depth / 2);
+    l.threads = l.scales + in_lines(l.groups);
+    l.thread = (2 * l.groups + 2) * OZ_Q_NR;
+    l.total = l.threads + threads * l.thread;
+    return l;
+}
+
+static void run_row_panels(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const struct row_product *r = ctx;
+    const struct product *p = &r->p;
+    float *room = r->scratch + r->l.threads + thread * r->l.thread;
+    float *y = room + 2 * r->l.groups * OZ_Q_NR;
+    const float *scales =
+        p->group > 0 && oz_qtiles_row_level(&p->x->spec) >= 0 ? r->scratch + r->l.scales : NULL;
+    int64_t last = oz_ref_min(end * ROW_PANELS, (p->n + OZ_Q_NR - 1) / OZ_Q_NR);
+    for (int64_t panel = begin * ROW_PANELS; panel < last; panel++) {
+        for (int32_t i = 0; i < 2 && p->packed[i] != NULL; i++) {
+            p->kernel->row(&p->weight, panel_at(p, i, panel), r->scratch, scales, p->group, room,
+                           y + (size_t)i * OZ_Q_NR);
+        }
+        finish(p, 0, 1, panel, y, p->packed[1] != NULL ? y + OZ_Q_NR : NULL);
+    }
+}
+
+static void run_row(const struct oz_op_ctx *ctx, const struct product *p)
+{
+    struct oz_pool *pool = ctx->dev->pool;
+    struct row_product r = {
+        .p = *p, .l = lay_out_row(p, oz_pool_threads(pool)), .scratch = ctx->scratch};
+    uint16_t *bf16 = (uint16_t *)(void *)(r.scratch + r.l.depth);
+    p->kernel->bring(p->x, 0, 0, p->x->cols, r.l.depth, p->group, bf16,
+                     p->group > 0 && oz_qtiles_row_level(&p->x->spec) >= 0 ? r.scratch + r.l.scales
+                                                                           : NULL,
+                     NULL);
+    for (int64_t i = 0; i < r.l.depth; i++) {
+        r.scratch[i] = oz_bf16_to_f32(bf16[i]);
+    }
+    int64_t panels = (p->n + OZ_Q_NR - 1) / OZ_Q_NR;
+    oz_pool_stream(pool, (panels + ROW_PANELS - 1) / ROW_PANELS, run_row_panels, &r);
+}
+
+static bool takes_row(const struct oz_linear_args *a, const struct product *p)
+{
+    return p->kernel->row != NULL && a->x->rows == 1;
+}
+
 size_t oz_qtiles_scratch(const struct oz_device *dev, const struct oz_linear_args *a,
                          const struct oz_cpu_kernel *k)
 {
     struct product p = product_of(a, k);
     struct oz_tiles t = tiles_of(a, &p);
+    if (takes_row(a, &p)) {
+        return (size_t)lay_out_row(&p, oz_pool_threads(dev->pool)).total * sizeof(float);
+    }
     return oz_tiles_scratch(dev, &t);
 }
 
@@ -200,5 +282,9 @@ void oz_qtiles_run(const struct oz_op_ctx *ctx, const struct oz_linear_args *a,
     p.packed[1] = a->up != NULL ? a->up->w.packed : NULL;
     p.epilogue = oz_gemm_linear_epilogue(a);
     struct oz_tiles t = tiles_of(a, &p);
-    oz_tiles_run(ctx, &t);
+    if (takes_row(a, &p)) {
+        run_row(ctx, &p);
+    } else {
+        oz_tiles_run(ctx, &t);
+    }
 }

@@ -41,6 +41,7 @@ typedef float f32s __attribute__((vector_size(64), aligned(1), may_alias));
 /* ---- codes to bf16 ---- */
 
 struct tables {
+    bool ready;
     u16s e2m1; /* bf16 of the codes, twice: an index has a fifth bit, which is the next code's */
 #if defined(__AVX512VBMI__)
     struct e4m3_tables e4m3;
@@ -49,7 +50,7 @@ struct tables {
 #endif
 };
 
-/* Of this thread, filled before each task: from the formats' own definition. */
+/* Of this thread, filled when it first asks: from the formats' own definition. */
 static _Thread_local struct tables thread_tables;
 
 /* table[index % 32] in each lane. */
@@ -122,12 +123,22 @@ OZ_Q_INLINE void step_e4m3(const struct tables *t, const uint8_t *codes, u32s ou
 }
 #endif
 
+static const struct tables *ready_tables(void)
+{
+    struct tables *t = &thread_tables;
+    for (unsigned i = 0; !t->ready && i < 32; i++) {
+        t->e2m1[i] = oz_f32_to_bf16(oz_e2m1_to_f32((uint8_t)(i & 15U)));
+    }
+    if (!t->ready) {
+        begin_e4m3(t);
+        t->ready = true;
+    }
+    return t;
+}
+
 static void begin(void)
 {
-    for (unsigned i = 0; i < 32; i++) {
-        thread_tables.e2m1[i] = oz_f32_to_bf16(oz_e2m1_to_f32((uint8_t)(i & 15U)));
-    }
-    begin_e4m3(&thread_tables);
+    (void)ready_tables();
     amx_begin();
 }
 
@@ -315,6 +326,206 @@ static const uint8_t *block(const struct oz_qlayout *l, const uint8_t *panel, in
     return room;
 }
 
+/* ---- one row ---- */
+
+/*
+ * A product of tiles takes as long for one row as for sixteen, and codes have to be decoded into memory for
+ * it. One row is multiplied in registers as they stream, to the same bytes: as TDPBF16PS, each 32 of K have
+ * two sums, of even and of odd K, that begin at zero, one fused multiply-add each, and then even + odd is
+ * added to the sum; denormal numbers are zeros on both ends, which MXCSR is told. Scales that are folded
+ * into codes are exact, so it does not matter that they come when codes are in f32.
+ */
+#define FLUSH 0x8040U /* denormal operands and results are zeros */
+
+#if OZ_VL == 16
+#define R_EACH(X) X(0) X(1)
+#else
+#define R_EACH(X) X(0) X(1) X(2) X(3)
+#endif
+
+/* A row by a panel. */
+struct row_job {
+    const struct oz_qlayout *l;
+    const uint8_t *panel;
+    const float *row; /* all of K */
+    int64_t group;    /* of K with a sum of their own; 0: all */
+    float *sums;      /* [groups][32] */
+};
+
+/* sum + a (value scale) */
+OZ_Q_INLINE vf row_add(vf sum, const float *a, vf value, vf scale, bool scaled)
+{
+    return v_fma_at(a, scaled ? v_mul(value, scale) : value, sum);
+}
+
+/* Features from v OZ_VL on of pair i of a decoded step: first and second of K, in f32. */
+OZ_Q_INLINE qi_i row_pair(const u32s *out, int i, int v)
+{
+    return qi_load((const float *)(const void *)(out + 2 * i + v * OZ_VL / 16) + v * OZ_VL % 16);
+}
+
+OZ_Q_INLINE vf row_byte(const uint8_t *codes, int at, int v)
+{
+    qi_i x = qi_load(codes + 4 * v * OZ_VL);
+    return qi_int(QI(srai_epi32)(QI(slli_epi32)(x, QI_N(24 - 8 * at)), 24));
+}
+
+#define R_SUM(v) vf sum##v = v_zero();
+#define R_BEGIN(v)         \
+    vf even##v = v_zero(); \
+    vf odd##v = v_zero();
+#define R_SCALE(v) vf s##v = scaled ? v_load(by + (v)*OZ_VL) : v_set(1);
+#define R_PAIR(v)                                                                \
+    x = row_pair(out, i, v);                                                     \
+    even##v = row_add(even##v, a, qi_cast(QI(slli_epi32)(x, 16)), s##v, scaled); \
+    odd##v = row_add(odd##v, a + 1, qi_cast(qi_and(x, 0xFFFF0000U)), s##v, scaled);
+#define R_BYTES(v)                                                          \
+    even##v = row_add(even##v, a, row_byte(codes, 2 * i, v), s##v, scaled); \
+    odd##v = row_add(odd##v, a + 1, row_byte(codes, 2 * i + 1, v), s##v, scaled);
+#define R_END(v) sum##v = v_add(sum##v, v_add(even##v, odd##v));
+#define R_STORE(v)                     \
+    v_store(sums + (v)*OZ_VL, sum##v); \
+    sum##v = v_zero();
+
+/* The scales of a group, of which none may be denormal, to by; false: one is. */
+OZ_Q_INLINE bool row_scales(const struct oz_qlayout *l, const uint8_t *panel, int64_t group,
+                            float *by)
+{
+    const uint8_t *codes = panel + l->scales + group * OZ_Q_NR;
+    if (l->scale == OZ_DTYPE_F8_E8M0) {
+        qe_e8m0(codes, by);
+        return qi_all_within(codes, LEAST_POWER + 127, 255);
+    }
+    qe_e4m3(codes, by);
+    return true;
+}
+
+/* A piece of a group whose scales do not let its products be made where denormal numbers are zeros: the codes
+ * of `to` become pairs. Functions of their own, since compilers know nothing of MXCSR. */
+static __attribute__((noinline)) void fold_piece(enum oz_qcode code, const uint8_t *codes,
+                                                 int64_t k, const struct factors *f, uint8_t *to)
+{
+    if (code == OZ_QCODE_E4M3) {
+        decode_as(OZ_QCODE_E4M3, ready_tables(), codes, k, f, false, false, to);
+    } else {
+        decode_as(OZ_QCODE_E2M1, ready_tables(), codes, k, f, false, false, to);
+    }
+}
+static __attribute__((noinline)) void fold_with_denormals(const struct row_job *j, int64_t group,
+                                                          const uint8_t *codes, int64_t k,
+                                                          uint8_t *to)
+{
+    struct factors f = {.powers = false};
+    struct oz_qlayout first = *j->l;
+    unsigned mode = _mm_getcsr();
+    first.dual = false;
+    _mm_setcsr(mode & ~FLUSH);
+    qe_scales(&first, j->panel, group, 1, f.by);
+    fold_piece(j->l->code, codes, k, &f, to);
+    _mm_setcsr(mode);
+}
+
+/* All sums of a row by a panel. folded: scales of groups are multiplied into codes. */
+OZ_Q_INLINE void row_sums_as(enum oz_qcode code, const struct row_job *j, bool folded)
+{
+    const struct tables t = *ready_tables();
+    const struct oz_qlayout *l = j->l;
+    const uint8_t *codes = j->panel + l->codes;
+    const int64_t some = folded && l->group < BF16_STEP ? l->group : BF16_STEP;
+    const float *a = j->row;
+    float *sums = j->sums;
+    _Alignas(64) float by[OZ_Q_NR];
+    u32s pairs[BF16_STEP]; /* of a piece */
+    R_EACH(R_SUM)
+    for (int64_t k0 = 0; k0 < l->depth; k0 += BF16_STEP) {
+        R_EACH(R_BEGIN)
+        int64_t end = k0 + BF16_STEP < l->depth ? k0 + BF16_STEP : l->depth;
+        for (int64_t k = k0; k < end; k += some) {
+            bool scaled = folded;
+            if (folded && !row_scales(l, j->panel, k / l->group, by)) {
+                fold_with_denormals(j, k / l->group, codes, some, (uint8_t *)(void *)pairs);
+                R_EACH(R_SCALE)
+                for (int64_t n = 0; n < some; n += 2, a += 2) {
+                    const u32s *out = pairs + n;
+                    const int i = 0;
+                    qi_i x;
+                    scaled = false;
+                    R_EACH(R_PAIR)
+                }
+                codes += some * OZ_Q_NR * l->code_bits / 8;
+                continue;
+            }
+            R_EACH(R_SCALE)
+            for (int64_t n = 0; n < some; n += STEP(code), codes += STEP_BYTES(code)) {
+                u32s out[8];
+                for (int64_t line = 0; line < STEP_BYTES(code); line += 64) {
+                    q_ahead(codes + line);
+                }
+                if (code != OZ_QCODE_S8) {
+                    decode_step(code, &t, codes, out);
+                }
+                for (int i = 0; i < STEP(code) / 2; i++, a += 2) {
+                    if (code == OZ_QCODE_S8) {
+                        R_EACH(R_BYTES)
+                    } else {
+                        qi_i x;
+                        R_EACH(R_PAIR)
+                    }
+                }
+            }
+        }
+        R_EACH(R_END)
+        if (end == l->depth || (j->group > 0 && end % j->group == 0)) {
+            R_EACH(R_STORE)
+            sums += OZ_Q_NR;
+        }
+    }
+}
+
+static __attribute__((noinline)) void row_sums(const struct row_job *j)
+{
+    bool folded = j->l->group > 0 && j->l->scale != OZ_DTYPE_F32;
+    if (j->l->code == OZ_QCODE_S8) {
+        row_sums_as(OZ_QCODE_S8, j, false);
+    } else if (j->l->code == OZ_QCODE_E4M3 && folded) {
+        row_sums_as(OZ_QCODE_E4M3, j, true);
+    } else if (j->l->code == OZ_QCODE_E4M3) {
+        row_sums_as(OZ_QCODE_E4M3, j, false);
+    } else if (folded) {
+        row_sums_as(OZ_QCODE_E2M1, j, true);
+    } else {
+        row_sums_as(OZ_QCODE_E2M1, j, false);
+    }
+}
+
+static void row_by_panel(const struct oz_qlayout *l, const uint8_t *panel, const float *row,
+                         const float *row_scales, int64_t group, float *room, float *y)
+{
+    const struct row_job j = {.l = l, .panel = panel, .row = row, .group = group, .sums = room};
+    int64_t groups = group > 0 ? (l->depth + group - 1) / group : 1;
+    float *scales = room + groups * OZ_Q_NR;
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | FLUSH);
+    row_sums(&j);
+    _mm_setcsr(mode);
+    if (group == 0) {
+        memcpy(y, room, OZ_Q_NR * sizeof *y);
+        return;
+    }
+    group_scales(l, panel, 0, l->depth, group, scales);
+    for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) { /* as strip_scale */
+        vf sum = v_zero();
+        for (int64_t g = 0; g < groups; g++) {
+            vf x = v_load(room + g * OZ_Q_NR + f);
+            if (row_scales != NULL) {
+                x = v_mul(x, v_set(row_scales[g]));
+            }
+            sum = v_fma(x, v_load(scales + g * OZ_Q_NR + f), sum);
+        }
+        v_store(y + f, sum);
+    }
+}
+
 /* ---- rows ---- */
 
 /* OZ_VL codes of a row, from column `at` of it on, as f32. */
@@ -389,6 +600,7 @@ static const struct oz_qgemm_kernel micro = {
     .store = v_store_tile,
     .tiles = &tiles,
     .block = block,
+    .row = row_by_panel,
 };
 
 OZ_Q_ENTRY(oz_kernel_linear_codes__amx, "oz_linear_bf16_codes_f32__amx_32x32", OZ_TIER_AMX, NULL,
