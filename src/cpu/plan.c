@@ -223,17 +223,23 @@ struct oz_act_support oz_cpu_act_support(const struct oz_device *dev)
     return support;
 }
 
-/* The names of an operator's kernels, for a message. */
+/* The names of an operator's kernels, for a message: those that fit, and how many more there are. */
 static void list_kernels(const struct oz_device *dev, enum oz_op op, char *text, size_t size)
 {
+    static const char rest[] = " and 1000 more";
+    const struct oz_cpu_kernel *const *k = oz_cpu_of(dev)->usable[op];
     size_t length = 0;
     text[0] = '\0';
-    for (const struct oz_cpu_kernel *const *k = oz_cpu_of(dev)->usable[op]; *k != NULL; k++) {
-        int n = snprintf(text + length, size - length, "%s%s", length > 0 ? ", " : "", (*k)->name);
-        length += n > 0 ? (size_t)n : 0;
-        if (length >= size) {
-            return;
-        }
+    for (; *k != NULL && length + strlen((*k)->name) + 2 + sizeof rest <= size; k++) {
+        length += (size_t)snprintf(text + length, size - length, "%s%s", length > 0 ? ", " : "",
+                                   (*k)->name);
+    }
+    int more = 0;
+    for (; *k != NULL; k++) {
+        more++;
+    }
+    if (more > 0) {
+        (void)snprintf(text + length, size - length, " and %d more", more);
     }
 }
 

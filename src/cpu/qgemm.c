@@ -20,10 +20,12 @@
 #define FEW_PANELS 2
 #define FEW_DEPTH 4096 /* of K in a block that streams */
 #define FEW_GROUPS 256
-#define FEW_SCALES 16  /* groups whose scales are converted together while codes stream */
-#define FEW_HEAD 1024  /* bytes of the next panel's codes that are asked for with its scales */
+#define FEW_SCALES \
+    16 /* groups whose scales are converted together while codes stream, of all panels */
+#define FEW_HEAD 1024  /* bytes of the next panels' codes that are asked for with their scales */
 #define FEW_AHEAD 8192 /* what kernels of few rows ask for ahead themselves (Q_AHEAD) */
 #define TASKS_PER_THREAD 4
+#define FEW_TASKS_PER_THREAD 2
 
 static int64_t min64(int64_t a, int64_t b)
 {
@@ -162,9 +164,10 @@ static void cut(struct product *p, int64_t threads)
     struct layout *l = &p->l;
     const struct oz_qgemm_kernel *k = p->kernel;
     int64_t unit = l->group > 0 ? k->group_mr : k->mr;
-    int64_t wanted = threads > 1 ? threads * TASKS_PER_THREAD : 1;
+    bool beside = l->few && k->few_panels > 0;
+    int64_t wanted = threads > 1 ? threads * (beside ? FEW_TASKS_PER_THREAD : TASKS_PER_THREAD) : 1;
     int64_t rows = k->row_block;
-    int64_t most = l->few ? FEW_PANELS : TASK_PANELS; /* of a task */
+    int64_t most = beside ? k->few_panels : l->few ? FEW_PANELS : TASK_PANELS; /* of a task */
     l->panels = ceil_div(p->n, OZ_Q_NR);
     for (;;) {
         l->row_tasks = max64(1, ceil_div(p->m, rows));
@@ -175,7 +178,9 @@ static void cut(struct product *p, int64_t threads)
         }
         rows = max64(4 * unit, rows / 2 / unit * unit);
     }
-    l->group_panels = ceil_div(l->panels, ceil_div(l->panels, l->group_panels));
+    if (!beside) {
+        l->group_panels = ceil_div(l->panels, ceil_div(l->panels, l->group_panels));
+    }
     l->task_rows = max64(unit, oz_gemm_pad(ceil_div(p->m, l->row_tasks), unit));
     l->row_tasks = max64(1, ceil_div(p->m, l->task_rows));
 }
@@ -208,7 +213,9 @@ static void lay_out(struct product *p, int64_t threads)
     l->a_scales = reserve(room, blocks * l->task_rows * l->scale_ld * (int64_t)sizeof(float));
     l->offsets = reserve(room, blocks * l->task_rows * l->scale_ld * (int64_t)sizeof(int32_t));
     int64_t groups = p->weight.group > 0 ? l->k_block / p->weight.group : 0;
-    groups = l->few ? min64(groups, FEW_SCALES) : groups;
+    if (l->few && groups > 0) {
+        groups = FEW_SCALES;
+    }
     l->w_scales = reserve(&l->total, groups * OZ_Q_NR * (int64_t)sizeof(float));
     l->finish = reserve(&l->total, l->task_rows * (int64_t)sizeof(float));
 }
@@ -315,19 +322,52 @@ static const struct oz_qlayout *layout_of(const struct product *p, const uint8_t
     return packed == p->packed ? &p->weight : &p->up;
 }
 
-/* Few rows by one panel's block, as it streams: between its codes some scales at a time, so that what was
- * asked for ahead arrives meanwhile and they stay in the first cache. */
+static void ask(const uint8_t *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += LINE_BYTES) {
+        __builtin_prefetch(at + i, 0, 2);
+    }
+}
+
+static void ask_scales(const struct oz_qlayout *weight, const uint8_t *panel, int64_t first,
+                       int64_t count)
+{
+    int64_t wide = weight->scale == OZ_DTYPE_F32 ? (int64_t)sizeof(float) : 1;
+    int64_t bytes = (weight->shared_scale ? 1 : OZ_Q_NR) * wide; /* of a group */
+    ask(panel + weight->scales + first * bytes, (size_t)(count * bytes));
+}
+
+/* Scales of a panel's groups, second level and all, in f32 to `to`; beside other panels, those behind them are
+ * asked for. */
+static void few_scales(const struct product *p, const struct oz_qblock *q,
+                       const struct oz_qlayout *weight, const uint8_t *panel, int64_t first,
+                       float *to)
+{
+    int64_t count = q->k / weight->group;
+    if (q->panels > 1) {
+        ask_scales(weight, panel, first + 2 * count, count);
+    }
+    p->kernel->scales(weight, panel, first, count, to);
+}
+
+/* Few rows by the blocks of `panels` panels (1, or as many as the kernel takes at once), as they stream:
+ * between their codes some scales at a time, so that what was asked for ahead arrives meanwhile and they stay
+ * in the first cache. */
 static void multiply_few(const struct product *p, const struct task *t,
                          const struct oz_qlayout *weight, const struct oz_qblock *block, int64_t k0,
-                         const uint8_t *panel, float *sums)
+                         const uint8_t *panel, int64_t panels, float *sums)
 {
     const struct oz_qgemm_kernel *k = p->kernel;
     const uint8_t *codes = codes_at(p, panel, k0);
-    int64_t some = weight->group > 0 ? FEW_SCALES * weight->group : block->k;
+    int64_t some = weight->group > 0 ? FEW_SCALES / panels * weight->group : block->k;
     struct oz_qblock q = *block;
     q.values = weight->values;
     q.w_group = weight->group;
     q.c = sums;
+    q.panels = panels;
+    q.panel_bytes = (int64_t)weight->panel_bytes;
+    q.w_ld = FEW_SCALES / panels * OZ_Q_NR;
+    q.c_ld = p->l.task_rows * OZ_Q_NR;
     for (int64_t at = 0; at < block->k; at += some) {
         int64_t groups = q.group > 0 ? at / q.group : 0; /* of rows, before */
         q.k = min64(some, block->k - at);
@@ -336,21 +376,49 @@ static void multiply_few(const struct product *p, const struct task *t,
         q.a_scales = block->a_scales != NULL ? block->a_scales + groups : NULL;
         q.a_offsets = block->a_offsets != NULL ? block->a_offsets + groups : NULL;
         if (weight->group > 0) {
-            q.w_scales = floats(t, p->l.w_scales);
-            k->scales(weight, panel, (k0 + at) / weight->group, q.k / weight->group,
-                      floats(t, p->l.w_scales));
+            float *to = floats(t, p->l.w_scales);
+            q.w_scales = to;
+            for (int64_t i = 0; i < panels; i++) {
+                few_scales(p, &q, weight, panel + i * q.panel_bytes, (k0 + at) / weight->group,
+                           to + i * q.w_ld);
+            }
         }
         k->run_few(t->rows, &q, weight->code, codes + at * OZ_Q_NR * weight->code_bits / 8);
     }
 }
 
-/* Scales of the next panel are read before its codes. Those that the stream of codes runs into, it brings in
- * its pace. */
-static void ask_scales(const struct product *p, const uint8_t *next)
+/* What is read first of the panels behind. After a single one: scales, then codes; what its stream of codes runs
+ * into, it brings in its pace. */
+static void ask_next(const struct product *p, const struct oz_qlayout *weight,
+                     const uint8_t *packed, int64_t panel, int64_t panels, int64_t k0)
 {
-    size_t head = p->weight.codes + FEW_HEAD;
-    for (size_t i = 0; head > FEW_AHEAD && i < head; i += LINE_BYTES) {
-        __builtin_prefetch(next + i, 0, 2);
+    size_t head = weight->codes + FEW_HEAD;
+    if (panels == 1 && panel < p->l.panels && head > FEW_AHEAD) {
+        ask(panel_at(p, packed, panel), head);
+    }
+    for (int64_t i = panel; panels > 1 && i < min64(panel + panels, p->l.panels); i++) {
+        const uint8_t *at = panel_at(p, packed, i);
+        ask(at, LINE_BYTES);
+        if (weight->group > 0) {
+            ask_scales(weight, at, k0 / weight->group, FEW_SCALES);
+        }
+        ask(codes_at(p, at, k0), FEW_HEAD);
+    }
+}
+
+/* Few rows by all panels of a task. */
+static void multiply_streams(const struct product *p, const struct task *t,
+                             const struct oz_qblock *b, int64_t k0, const uint8_t *packed,
+                             float *sums)
+{
+    const struct oz_qlayout *weight = layout_of(p, packed);
+    int64_t most = p->kernel->few_panels;
+    int64_t n;
+    for (int64_t panel = t->first; panel < t->last; panel += n) {
+        n = most > 0 && panel + most <= t->last ? most : 1;
+        ask_next(p, weight, packed, panel + n, n, k0);
+        multiply_few(p, t, weight, b, k0, panel_at(p, packed, panel), n,
+                     sums + (panel - t->first) * p->l.task_rows * OZ_Q_NR);
     }
 }
 
@@ -395,19 +463,16 @@ static void multiply_panels(const struct product *p, const struct task *t,
                             const struct oz_qblock *b, int64_t k0, const uint8_t *packed,
                             float *sums)
 {
+    if (p->l.few) {
+        multiply_streams(p, t, b, k0, packed, sums);
+        return;
+    }
     const struct oz_qlayout *weight = layout_of(p, packed);
     for (int64_t panel = t->first; panel < t->last; panel++) {
         const uint8_t *at = panel_at(p, packed, panel);
         const uint8_t *next = panel + 1 < t->last ? panel_at(p, packed, panel + 1) : NULL;
         float *c = sums + (panel - t->first) * p->l.task_rows * OZ_Q_NR;
-        if (p->l.few) {
-            if (panel + 1 < p->l.panels) {
-                ask_scales(p, panel_at(p, packed, panel + 1));
-            }
-            multiply_few(p, t, weight, b, k0, at, c);
-        } else {
-            multiply(p, t, weight, b, k0, at, next != NULL ? codes_at(p, next, k0) : NULL, c);
-        }
+        multiply(p, t, weight, b, k0, at, next != NULL ? codes_at(p, next, k0) : NULL, c);
     }
 }
 

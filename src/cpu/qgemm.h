@@ -100,6 +100,11 @@ struct oz_qblock {
     const struct oz_qbook *values; /* as the layout's */
     float *c;                      /* [rows][32], or s32 for U8 */
     bool first;                    /* c is written, not added to */
+    /* run_few, panels side by side: how far apart they lie. */
+    int64_t panels;      /* 1, or the kernel's few_panels */
+    int64_t panel_bytes; /* codes */
+    int64_t w_ld;        /* w_scales */
+    int64_t c_ld;        /* c */
 };
 
 struct oz_qgemm_kernel {
@@ -116,8 +121,10 @@ struct oz_qgemm_kernel {
                    void *block);
     /* rows in 1..mr (group_mr with groups); b: a decoded block. */
     void (*run)(int64_t rows, const struct oz_qblock *q, const void *b);
-    /* The same from codes as they are packed, for rows in 1..few; 0: none. */
+    /* The same from codes as they are packed, for rows in 1..few; 0: none. few_panels: so many panels at
+     * once, too, where that is not 0. */
     int32_t few;
+    int32_t few_panels;
     void (*run_few)(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
                     const uint8_t *codes);
     /* Columns [k0, k0 + n) of a row to dst, zeros behind them up to `padded`; scales and offsets of

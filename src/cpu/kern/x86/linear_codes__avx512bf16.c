@@ -141,8 +141,6 @@ OZ_Q_INLINE void few_step(enum oz_qcode code, const struct tables *t, const uint
 {
     __m512i out[8];
     decode_step(code, t, codes, out);
-    q_ahead(codes);
-    q_ahead(codes + 64);
     for (int j = 0; j < STEP(code) / 2; j++) {
         *lo = vp_dot(*lo, vp_set(a + 4 * j), out[2 * j]);
         *hi = vp_dot(*hi, vp_set(a + 4 * j), out[2 * j + 1]);
@@ -164,18 +162,11 @@ OZ_Q_INLINE void few_as(const struct oz_qblock *q, enum oz_qcode code, q_step_fn
                         const uint8_t *codes)
 {
     struct tables t = tables(q->values);
-    const uint8_t *a = q->a;
     if (q->group > 0) {
         q_few_groups(q, codes, 32 / STEP(code), false, step, &t);
-        return;
+    } else {
+        q_few_whole(q, codes, STEP(code), step, &t);
     }
-    vf lo = q->first ? v_zero() : v_load(q->c);
-    vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
-    for (int64_t k = 0; k < q->k; k += STEP(code), codes += 128, a += 2 * STEP(code)) {
-        step(&t, codes, a, &lo, &hi);
-    }
-    v_store(q->c, lo);
-    v_store(q->c + OZ_VL, hi);
 }
 
 static void run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
@@ -234,6 +225,7 @@ static const struct oz_qgemm_kernel micro = {
     .decode = decode,
     .run = run,
     .few = 1,
+    .few_panels = Q_PANELS,
     .run_few = run_few,
     .bring = bring,
     .scales = qe_scales,

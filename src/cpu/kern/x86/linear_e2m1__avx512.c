@@ -70,8 +70,6 @@ OZ_Q_INLINE void few_step(const void *tables, const uint8_t *codes, const uint8_
     (void)tables;
     decode_step(codes, &b[0], &b[2]);
     decode_step(codes + 64, &b[1], &b[3]);
-    q_ahead(codes);
-    q_ahead(codes + 64);
     *lo = q_dot(*lo, q_set(a), b[0]);
     *hi = q_dot(*hi, q_set(a), b[1]);
     *lo = q_dot(*lo, q_set(a + 4), b[2]);
@@ -134,6 +132,7 @@ static const struct oz_qgemm_kernel micro = {
     .decode = decode,
     .run = q_run_groups,
     .few = 1,
+    .few_panels = Q_PANELS,
     .run_few = run_few,
     .bring = bring,
     .scales = qe_scales,

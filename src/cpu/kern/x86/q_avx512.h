@@ -112,7 +112,10 @@ typedef void (*q_step_fn)(const void *tables, const uint8_t *codes, const uint8_
 #define Q_FEW_BEGIN(i)                                             \
     vf p##i = q_begin(offsets != NULL ? offsets + g + (i) : NULL); \
     vf r##i = p##i;
-#define Q_FEW_STEP(i) step(tables, codes + (i)*group_bytes, a + (i)*row_bytes, &p##i, &r##i);
+#define Q_FEW_STEP(i)                      \
+    q_ahead(codes + (i)*group_bytes);      \
+    q_ahead(codes + (i)*group_bytes + 64); \
+    step(tables, codes + (i)*group_bytes, a + (i)*row_bytes, &p##i, &r##i);
 #define Q_FEW_END(i) q_add_group(scaled, row, weight, g + (i), p##i, r##i, &lo, &hi);
 
 /* Groups side by side, as long as there are so many. */
@@ -126,23 +129,82 @@ typedef void (*q_step_fn)(const void *tables, const uint8_t *codes, const uint8_
         ROWS(Q_FEW_END)                                                                    \
     }
 
-/*
- * One row, codes as they stream, in groups; the same sums as q_group_1. Four groups at once: the products
- * of one wait for one another, and what a core sees ahead is hardly more than the next. But not so many
- * that what one asks for ahead is what another reads. scaled: do rows and weights both have scales, always?
- */
-OZ_Q_INLINE void q_few_groups(const struct oz_qblock *q, const uint8_t *codes, int64_t code_bits,
+/* Panels side by side. */
+#define Q_PANEL_LOAD(i)                                          \
+    vf lo##i = q->first ? v_zero() : v_load(q->c + (i)*q->c_ld); \
+    vf hi##i = q->first ? v_zero() : v_load(q->c + (i)*q->c_ld + OZ_VL);
+#define Q_PANEL_BEGIN(i)                                     \
+    vf p##i = q_begin(offsets != NULL ? offsets + g : NULL); \
+    vf r##i = p##i;
+#define Q_PANEL_NEAR(i)                 \
+    q_near(codes + (i)*q->panel_bytes); \
+    q_near(codes + (i)*q->panel_bytes + 64);
+#define Q_PANEL_STEP(i) \
+    Q_PANEL_NEAR(i)     \
+    step(tables, codes + (i)*q->panel_bytes, a, &p##i, &r##i);
+#define Q_PANEL_END(i)                                                                            \
+    q_add_group(scaled, row, weight != NULL ? weight + (i)*q->w_ld : NULL, g, p##i, r##i, &lo##i, \
+                &hi##i);
+#define Q_PANEL_STORE(i)                \
+    v_store(q->c + (i)*q->c_ld, lo##i); \
+    v_store(q->c + (i)*q->c_ld + OZ_VL, hi##i);
+
+struct q_few_shape {
+    int64_t groups, group_bytes, row_bytes, steps, a_step;
+};
+
+OZ_Q_INLINE struct q_few_shape q_few_shape(const struct oz_qblock *q, int64_t code_bits)
+{
+    struct q_few_shape s = {.groups = q->k / q->group,
+                            .group_bytes = q->group * OZ_Q_NR * code_bits / 8,
+                            .row_bytes = q->group * Q_A_BYTES / Q_KR};
+    s.steps = s.group_bytes / 128;
+    s.a_step = s.row_bytes / s.steps;
+    return s;
+}
+
+OZ_Q_INLINE void q_few_panels(const struct oz_qblock *q, const uint8_t *codes, int64_t code_bits,
                               bool scaled, q_step_fn step, const void *tables)
 {
     const uint8_t *a = q->a;
     const float *const row = q->a_scales;
     const float *const weight = q->w_scales;
     const int32_t *const offsets = q->a_offsets;
-    const int64_t groups = q->k / q->group;
-    const int64_t group_bytes = q->group * OZ_Q_NR * code_bits / 8;
-    const int64_t row_bytes = q->group * Q_A_BYTES / Q_KR;
-    const int64_t steps = group_bytes / 128;
-    const int64_t a_step = row_bytes / steps;
+    const struct q_few_shape s = q_few_shape(q, code_bits);
+    Q_ROWS_4(Q_PANEL_LOAD)
+    for (int64_t g = 0; g < s.groups; g++) {
+        Q_ROWS_4(Q_PANEL_BEGIN)
+        for (int64_t i = 0; i < s.steps; i++, codes += 128, a += s.a_step) {
+            Q_ROWS_4(Q_PANEL_STEP)
+        }
+        Q_ROWS_4(Q_PANEL_END)
+    }
+    Q_ROWS_4(Q_PANEL_STORE)
+}
+
+/*
+ * One row, codes as they stream, in groups; the same sums as q_group_1. Of one panel four groups at once: the
+ * products of one wait for one another, and what a core sees ahead is hardly more than the next. But not so
+ * many that what one asks for ahead is what another reads. scaled: do rows and weights both have scales,
+ * always?
+ */
+OZ_Q_INLINE void q_few_groups(const struct oz_qblock *q, const uint8_t *codes, int64_t code_bits,
+                              bool scaled, q_step_fn step, const void *tables)
+{
+    if (q->panels == Q_PANELS) {
+        q_few_panels(q, codes, code_bits, scaled, step, tables);
+        return;
+    }
+    const uint8_t *a = q->a;
+    const float *const row = q->a_scales;
+    const float *const weight = q->w_scales;
+    const int32_t *const offsets = q->a_offsets;
+    const struct q_few_shape s = q_few_shape(q, code_bits);
+    const int64_t groups = s.groups;
+    const int64_t group_bytes = s.group_bytes;
+    const int64_t row_bytes = s.row_bytes;
+    const int64_t steps = s.steps;
+    const int64_t a_step = s.a_step;
     vf lo = q->first ? v_zero() : v_load(q->c);
     vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
     int64_t g = 0;
@@ -151,6 +213,34 @@ OZ_Q_INLINE void q_few_groups(const struct oz_qblock *q, const uint8_t *codes, i
     }
     Q_FEW_GROUPS(2, Q_ROWS_2)
     Q_FEW_GROUPS(1, Q_ROWS_1)
+    v_store(q->c, lo);
+    v_store(q->c + OZ_VL, hi);
+}
+
+/* The same without groups: sums of all of K, first to last. k_step: of K in a step. */
+OZ_Q_INLINE void q_few_whole(const struct oz_qblock *q, const uint8_t *codes, int64_t k_step,
+                             q_step_fn step, const void *tables)
+{
+    const uint8_t *a = q->a;
+    const int64_t a_step = k_step * Q_A_BYTES / Q_KR;
+    if (q->panels == Q_PANELS) {
+        Q_ROWS_4(Q_PANEL_LOAD)
+        for (int64_t k = 0; k < q->k; k += k_step, codes += 128, a += a_step) {
+#define Q_WHOLE_STEP(i) \
+    Q_PANEL_NEAR(i)     \
+    step(tables, codes + (i)*q->panel_bytes, a, &lo##i, &hi##i);
+            Q_ROWS_4(Q_WHOLE_STEP)
+        }
+        Q_ROWS_4(Q_PANEL_STORE)
+        return;
+    }
+    vf lo = q->first ? v_zero() : v_load(q->c);
+    vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
+    for (int64_t k = 0; k < q->k; k += k_step, codes += 128, a += a_step) {
+        q_ahead(codes);
+        q_ahead(codes + 64);
+        step(tables, codes, a, &lo, &hi);
+    }
     v_store(q->c, lo);
     v_store(q->c + OZ_VL, hi);
 }

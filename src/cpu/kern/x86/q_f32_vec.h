@@ -167,6 +167,8 @@ static void qf_run(int64_t rows, const struct oz_qblock *q, const void *b)
 
 /* ---- one row ---- */
 
+#define QF_UNROLL _Pragma("GCC unroll 8")
+
 /* sum + a (value scale), as the tile adds decoded values. */
 TILE_INLINE vf qf_add(vf sum, const float *a, vf value, vf scale, bool scaled)
 {
@@ -368,8 +370,72 @@ TILE_INLINE void qf_few_as(const struct oz_qblock *q, enum oz_qcode code, bool s
     QF_EACH(QF_END)
 }
 
+#if OZ_VL == 16
+#define QF_FEW_PANELS Q_PANELS
+
+/* Four panels side by side; the same sums. */
+TILE_INLINE void qf_few_beside(const struct oz_qblock *q, enum oz_qcode code, bool scaled,
+                               const uint8_t *codes)
+{
+    const float *a = q->a;
+    const float *book = q->values != NULL ? q->values->f32 : NULL;
+    const float *scales = q->w_scales;
+    const int64_t step = code == OZ_QCODE_E4M3 ? 2 : code == OZ_QCODE_S8 ? 4 : 8;
+    const int64_t bytes = code == OZ_QCODE_E4M3 ? 64 : 128;
+    const int64_t group = scaled ? q->w_group : q->k;
+    const qf_tables t = qf_tables_of();
+    vf sum[2 * Q_PANELS];
+    vf by[2 * Q_PANELS];
+    QF_UNROLL for (int v = 0; v < 2 * Q_PANELS; v++)
+    {
+        sum[v] = q->first ? v_zero() : v_load(q->c + v / 2 * q->c_ld + v % 2 * OZ_VL);
+    }
+    for (int64_t k = 0; k < q->k; k += group, scales += OZ_Q_NR) {
+        QF_UNROLL for (int v = 0; v < 2 * Q_PANELS; v++)
+        {
+            by[v] = scaled ? v_load(scales + v / 2 * q->w_ld + v % 2 * OZ_VL) : v_set(1);
+        }
+        for (int64_t i = 0; i < group; i += step, codes += bytes, a += step) {
+            QF_UNROLL for (int p = 0; p < Q_PANELS; p++)
+            {
+                const uint8_t *at = codes + p * q->panel_bytes;
+                vf *s = sum + 2 * p;
+                q_near(at);
+                if (code == OZ_QCODE_E4M3) {
+                    struct qf_columns columns = qf_pairs_apart(&t, at);
+                    for (int j = 0; j < 4; j++) {
+                        vf value = qf_pair_values(&columns, j / 2, j % 2 * OZ_VL, false);
+                        s[j % 2] = qf_add(s[j % 2], a + j / 2, value, by[2 * p + j % 2], scaled);
+                    }
+                } else {
+                    q_near(at + 64);
+                    s[0] = qf_few_words(code, book, at, a, s[0], by[2 * p], scaled);
+                    s[1] = qf_few_words(code, book, at + 64, a, s[1], by[2 * p + 1], scaled);
+                }
+            }
+        }
+    }
+    QF_UNROLL for (int v = 0; v < 2 * Q_PANELS; v++)
+    {
+        v_store(q->c + v / 2 * q->c_ld + v % 2 * OZ_VL, sum[v]);
+    }
+}
+#else
+#define QF_FEW_PANELS 0
+#endif
+
 TILE_INLINE void qf_few_scaled(const struct oz_qblock *q, enum oz_qcode code, const uint8_t *codes)
 {
+#if OZ_VL == 16
+    if (q->panels > 1 && q->w_scales != NULL) {
+        qf_few_beside(q, code, true, codes);
+        return;
+    }
+    if (q->panels > 1) {
+        qf_few_beside(q, code, false, codes);
+        return;
+    }
+#endif
     if (q->w_scales != NULL) {
         qf_few_as(q, code, true, codes);
     } else {
@@ -386,7 +452,7 @@ static void qf_run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode co
     case OZ_QCODE_S8: qf_few_scaled(q, OZ_QCODE_S8, codes); break;
     case OZ_QCODE_E2M1: qf_few_scaled(q, OZ_QCODE_E2M1, codes); break;
     case OZ_QCODE_NF4:
-    case OZ_QCODE_FP4: qf_few_as(q, OZ_QCODE_NF4, true, codes); break;
+    case OZ_QCODE_FP4: qf_few_scaled(q, OZ_QCODE_NF4, codes); break;
     }
 }
 
@@ -405,8 +471,8 @@ static void qf_bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n,
     {                                                                                           \
         .mr = TILE_MR, .k_block = (block_), .row_block = 192, .rows = OZ_QROWS_F32,             \
         .step_bytes = 4 * OZ_Q_NR * (int32_t)sizeof(float), .books = true, .decode = qf_decode, \
-        .run = qf_run, .few = 1, .run_few = qf_run_few, .bring = qf_bring, .scales = qe_scales, \
-        .finish = qe_finish, .store = v_store_tile,                                             \
+        .run = qf_run, .few = 1, .few_panels = QF_FEW_PANELS, .run_few = qf_run_few,            \
+        .bring = qf_bring, .scales = qe_scales, .finish = qe_finish, .store = v_store_tile,     \
     }
 
 #endif
