@@ -148,9 +148,9 @@ struct oz_qgemm_kernel {
     const uint8_t *(*block)(const struct oz_qlayout *l, const uint8_t *panel, int64_t k0,
                             int64_t count, int64_t group, bool streams, uint8_t *room,
                             float *scales);
-    /* One row by a panel as it streams, to the same bytes; NULL: as any number of rows. row: f32, over all of
-     * K; scales: of its groups, or NULL: ones; y [32]; room: twice [groups][32], one group at least. */
-    void (*row)(const struct oz_qlayout *l, const uint8_t *panel, const float *row,
+    /* One row by neighbouring panels as they stream, to the same bytes; NULL: as any number of rows. row: f32,
+     * over all of K; scales: of its groups, or NULL: ones; y [panels][32]; room: [1 + panels][groups][32]. */
+    void (*row)(const struct oz_qlayout *l, const uint8_t *panel, int64_t panels, const float *row,
                 const float *scales, int64_t group, float *room, float *y);
 };
 

@@ -189,13 +189,15 @@ static struct oz_tiles tiles_of(const struct oz_linear_args *a, const struct pro
 /* ---- one row ---- */
 
 #define ALIGN 64
-#define ROW_PANELS 2 /* of a task */
+#define ROW_PANELS 4 /* of a task, which stream side by side */
+#define ROW_TASKS 2  /* of a thread, at least */
 
 /* Parts of scratch, in floats: the row (and while it is brought its bf16 behind it), its scales; for each
  * thread room, sums of both weights. */
 struct row_layout {
     int64_t depth, groups; /* whole steps; one group at least */
     int64_t scales, threads, thread, total;
+    int64_t panels; /* of a task */
 };
 
 struct row_product {
@@ -218,7 +220,9 @@ static struct row_layout lay_out_row(const struct product *p, int64_t threads)
     }
     l.scales = in_lines(l.depth + l.depth / 2);
     l.threads = l.scales + in_lines(l.groups);
-    l.thread = (2 * l.groups + 2) * OZ_Q_NR;
+    int64_t panels = (p->n + OZ_Q_NR - 1) / OZ_Q_NR;
+    l.panels = oz_ref_max(1, oz_ref_min(ROW_PANELS, panels / (ROW_TASKS * threads)));
+    l.thread = ((1 + l.panels) * l.groups + 2 * l.panels) * OZ_Q_NR;
     l.total = l.threads + threads * l.thread;
     return l;
 }
@@ -227,17 +231,23 @@ static void run_row_panels(void *ctx, int64_t begin, int64_t end, int32_t thread
 {
     const struct row_product *r = ctx;
     const struct product *p = &r->p;
-    float *room = r->scratch + r->l.threads + thread * r->l.thread;
-    float *y = room + 2 * r->l.groups * OZ_Q_NR;
+    const int64_t most = r->l.panels;
+    float *y = r->scratch + r->l.threads + thread * r->l.thread;
+    float *up = y + most * OZ_Q_NR;
+    float *room = up + most * OZ_Q_NR;
     const float *scales =
         p->group > 0 && oz_qtiles_row_level(&p->x->spec) >= 0 ? r->scratch + r->l.scales : NULL;
-    int64_t last = oz_ref_min(end * ROW_PANELS, (p->n + OZ_Q_NR - 1) / OZ_Q_NR);
-    for (int64_t panel = begin * ROW_PANELS; panel < last; panel++) {
-        for (int32_t i = 0; i < 2 && p->packed[i] != NULL; i++) {
-            p->kernel->row(&p->weight, panel_at(p, i, panel), r->scratch, scales, p->group, room,
-                           y + (size_t)i * OZ_Q_NR);
+    int64_t last = oz_ref_min(end * most, (p->n + OZ_Q_NR - 1) / OZ_Q_NR);
+    for (int64_t panel = begin * most; panel < last; panel += most) {
+        int64_t n = oz_ref_min(most, last - panel);
+        p->kernel->row(&p->weight, panel_at(p, 0, panel), n, r->scratch, scales, p->group, room, y);
+        if (p->packed[1] != NULL) {
+            p->kernel->row(&p->weight, panel_at(p, 1, panel), n, r->scratch, scales, p->group, room,
+                           up);
         }
-        finish(p, 0, 1, panel, y, p->packed[1] != NULL ? y + OZ_Q_NR : NULL);
+        for (int64_t i = 0; i < n * OZ_Q_NR; i += OZ_Q_NR) {
+            finish(p, 0, 1, panel + i / OZ_Q_NR, y + i, p->packed[1] != NULL ? up + i : NULL);
+        }
     }
 }
 
@@ -255,7 +265,7 @@ static void run_row(const struct oz_op_ctx *ctx, const struct product *p)
         r.scratch[i] = oz_bf16_to_f32(bf16[i]);
     }
     int64_t panels = (p->n + OZ_Q_NR - 1) / OZ_Q_NR;
-    oz_pool_stream(pool, (panels + ROW_PANELS - 1) / ROW_PANELS, run_row_panels, &r);
+    oz_pool_stream(pool, (panels + r.l.panels - 1) / r.l.panels, run_row_panels, &r);
 }
 
 static bool takes_row(const struct oz_linear_args *a, const struct product *p)

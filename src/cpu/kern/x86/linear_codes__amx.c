@@ -342,14 +342,18 @@ static const uint8_t *block(const struct oz_qlayout *l, const uint8_t *panel, in
 #else
 #define R_EACH(X) X(0) X(1) X(2) X(3)
 #endif
+#define R_VECTORS (OZ_Q_NR / OZ_VL)
+#define R_PANELS 4 /* side by side */
 
-/* A row by a panel. */
+/* A row by panels, one after the other in memory, that stream side by side. */
 struct row_job {
     const struct oz_qlayout *l;
     const uint8_t *panel;
+    int64_t panels;
     const float *row; /* all of K */
     int64_t group;    /* of K with a sum of their own; 0: all */
-    float *sums;      /* [groups][32] */
+    int64_t groups;   /* of those */
+    float *sums;      /* [panels][groups][32] */
 };
 
 /* sum + a (value scale) */
@@ -370,7 +374,6 @@ OZ_Q_INLINE vf row_byte(const uint8_t *codes, int at, int v)
     return qi_int(QI(srai_epi32)(QI(slli_epi32)(x, QI_N(24 - 8 * at)), 24));
 }
 
-#define R_SUM(v) vf sum##v = v_zero();
 #define R_BEGIN(v)         \
     vf even##v = v_zero(); \
     vf odd##v = v_zero();
@@ -382,10 +385,7 @@ OZ_Q_INLINE vf row_byte(const uint8_t *codes, int at, int v)
 #define R_BYTES(v)                                                          \
     even##v = row_add(even##v, a, row_byte(codes, 2 * i, v), s##v, scaled); \
     odd##v = row_add(odd##v, a + 1, row_byte(codes, 2 * i + 1, v), s##v, scaled);
-#define R_END(v) sum##v = v_add(sum##v, v_add(even##v, odd##v));
-#define R_STORE(v)                     \
-    v_store(sums + (v)*OZ_VL, sum##v); \
-    sum##v = v_zero();
+#define R_END(v) sums[v] = v_add(sums[v], v_add(even##v, odd##v));
 
 /* The scales of a group, of which none may be denormal, to by; false: one is. */
 OZ_Q_INLINE bool row_scales(const struct oz_qlayout *l, const uint8_t *panel, int64_t group,
@@ -411,118 +411,160 @@ static __attribute__((noinline)) void fold_piece(enum oz_qcode code, const uint8
         decode_as(OZ_QCODE_E2M1, ready_tables(), codes, k, f, false, false, to);
     }
 }
-static __attribute__((noinline)) void fold_with_denormals(const struct row_job *j, int64_t group,
+static __attribute__((noinline)) void fold_with_denormals(const struct oz_qlayout *l,
+                                                          const uint8_t *panel, int64_t group,
                                                           const uint8_t *codes, int64_t k,
                                                           uint8_t *to)
 {
     struct factors f = {.powers = false};
-    struct oz_qlayout first = *j->l;
+    struct oz_qlayout first = *l;
     unsigned mode = _mm_getcsr();
     first.dual = false;
     _mm_setcsr(mode & ~FLUSH);
-    qe_scales(&first, j->panel, group, 1, f.by);
-    fold_piece(j->l->code, codes, k, &f, to);
+    qe_scales(&first, panel, group, 1, f.by);
+    fold_piece(l->code, codes, k, &f, to);
     _mm_setcsr(mode);
 }
 
-/* All sums of a row by a panel. folded: scales of groups are multiplied into codes. */
-OZ_Q_INLINE void row_sums_as(enum oz_qcode code, const struct row_job *j, bool folded)
+/* A step of K of a row by one of its panels, to its sums. folded: scales of groups are multiplied into codes. */
+OZ_Q_INLINE void row_step(enum oz_qcode code, const struct row_job *j, const struct tables *t,
+                          bool folded, bool beside, int64_t k0, const uint8_t *panel, vf *sums)
 {
-    const struct tables t = *ready_tables();
     const struct oz_qlayout *l = j->l;
-    const uint8_t *codes = j->panel + l->codes;
+    const uint8_t *codes = panel + l->codes + k0 * OZ_Q_NR * l->code_bits / 8;
     const int64_t some = folded && l->group < BF16_STEP ? l->group : BF16_STEP;
-    const float *a = j->row;
-    float *sums = j->sums;
+    const int64_t end = k0 + BF16_STEP < l->depth ? k0 + BF16_STEP : l->depth;
+    const float *a = j->row + k0;
     _Alignas(64) float by[OZ_Q_NR];
     u32s pairs[BF16_STEP]; /* of a piece */
-    R_EACH(R_SUM)
-    for (int64_t k0 = 0; k0 < l->depth; k0 += BF16_STEP) {
-        R_EACH(R_BEGIN)
-        int64_t end = k0 + BF16_STEP < l->depth ? k0 + BF16_STEP : l->depth;
-        for (int64_t k = k0; k < end; k += some) {
-            bool scaled = folded;
-            if (folded && !row_scales(l, j->panel, k / l->group, by)) {
-                fold_with_denormals(j, k / l->group, codes, some, (uint8_t *)(void *)pairs);
-                R_EACH(R_SCALE)
-                for (int64_t n = 0; n < some; n += 2, a += 2) {
-                    const u32s *out = pairs + n;
-                    const int i = 0;
-                    qi_i x;
-                    scaled = false;
-                    R_EACH(R_PAIR)
-                }
-                codes += some * OZ_Q_NR * l->code_bits / 8;
-                continue;
-            }
+    R_EACH(R_BEGIN)
+    for (int64_t k = k0; k < end; k += some) {
+        bool scaled = folded;
+        if (folded && !row_scales(l, panel, k / l->group, by)) {
+            fold_with_denormals(j->l, panel, k / l->group, codes, some, (uint8_t *)(void *)pairs);
             R_EACH(R_SCALE)
-            for (int64_t n = 0; n < some; n += STEP(code), codes += STEP_BYTES(code)) {
-                u32s out[8];
-                for (int64_t line = 0; line < STEP_BYTES(code); line += 64) {
+            for (int64_t n = 0; n < some; n += 2, a += 2) {
+                const u32s *out = pairs + n;
+                const int i = 0;
+                qi_i x;
+                scaled = false;
+                R_EACH(R_PAIR)
+            }
+            codes += some * OZ_Q_NR * l->code_bits / 8;
+            continue;
+        }
+        R_EACH(R_SCALE)
+        for (int64_t n = 0; n < some; n += STEP(code), codes += STEP_BYTES(code)) {
+            u32s out[8];
+            for (int64_t line = 0; line < STEP_BYTES(code); line += 64) {
+                if (beside) {
+                    q_near(codes + line);
+                } else {
                     q_ahead(codes + line);
                 }
-                if (code != OZ_QCODE_S8) {
-                    decode_step(code, &t, codes, out);
-                }
-                for (int i = 0; i < STEP(code) / 2; i++, a += 2) {
-                    if (code == OZ_QCODE_S8) {
-                        R_EACH(R_BYTES)
-                    } else {
-                        qi_i x;
-                        R_EACH(R_PAIR)
-                    }
+            }
+            if (code != OZ_QCODE_S8) {
+                decode_step(code, t, codes, out);
+            }
+            for (int i = 0; i < STEP(code) / 2; i++, a += 2) {
+                if (code == OZ_QCODE_S8) {
+                    R_EACH(R_BYTES)
+                } else {
+                    qi_i x;
+                    R_EACH(R_PAIR)
                 }
             }
         }
-        R_EACH(R_END)
-        if (end == l->depth || (j->group > 0 && end % j->group == 0)) {
-            R_EACH(R_STORE)
-            sums += OZ_Q_NR;
+    }
+    R_EACH(R_END)
+}
+
+/* All sums of a row by its panels, which take turns from step to step; of one panel they stay in registers. */
+OZ_Q_INLINE void row_sums_as(enum oz_qcode code, const struct row_job *j, bool folded, bool beside)
+{
+    const struct tables t = *ready_tables();
+    const int64_t depth = j->l->depth;
+    const int64_t panels = beside ? j->panels : 1;
+    vf sums[R_PANELS * R_VECTORS];
+    for (int64_t v = 0; v < panels * R_VECTORS; v++) {
+        sums[v] = v_zero();
+    }
+    const int64_t group = j->group > 0 ? j->group : depth; /* whole steps, but at the end */
+    int64_t g = 0;
+    int64_t last = group;
+    for (int64_t k = 0; k < depth; k += BF16_STEP) {
+        bool ends = k + BF16_STEP >= last || k + BF16_STEP >= depth;
+        for (int64_t p = 0; p < panels; p++) {
+            row_step(code, j, &t, folded, beside, k, j->panel + p * (int64_t)j->l->panel_bytes,
+                     sums + p * R_VECTORS);
+        }
+        for (int64_t v = 0; ends && v < panels * R_VECTORS; v++) {
+            int64_t at = (v / R_VECTORS * j->groups + g) * OZ_Q_NR + v % R_VECTORS * OZ_VL;
+            v_store(j->sums + at, sums[v]);
+            sums[v] = v_zero();
+        }
+        if (ends) {
+            g++;
+            last += group;
         }
     }
 }
 
+/* Side by side where reading is the slower half: of 4-bit codes it is decoding, by far. */
 static __attribute__((noinline)) void row_sums(const struct row_job *j)
 {
     bool folded = j->l->group > 0 && j->l->scale != OZ_DTYPE_F32;
     if (j->l->code == OZ_QCODE_S8) {
-        row_sums_as(OZ_QCODE_S8, j, false);
+        row_sums_as(OZ_QCODE_S8, j, false, true);
     } else if (j->l->code == OZ_QCODE_E4M3 && folded) {
-        row_sums_as(OZ_QCODE_E4M3, j, true);
+        row_sums_as(OZ_QCODE_E4M3, j, true, true);
     } else if (j->l->code == OZ_QCODE_E4M3) {
-        row_sums_as(OZ_QCODE_E4M3, j, false);
+        row_sums_as(OZ_QCODE_E4M3, j, false, true);
     } else if (folded) {
-        row_sums_as(OZ_QCODE_E2M1, j, true);
+        row_sums_as(OZ_QCODE_E2M1, j, true, false);
     } else {
-        row_sums_as(OZ_QCODE_E2M1, j, false);
+        row_sums_as(OZ_QCODE_E2M1, j, false, false);
     }
 }
 
-static void row_by_panel(const struct oz_qlayout *l, const uint8_t *panel, const float *row,
-                         const float *row_scales, int64_t group, float *room, float *y)
+/* Sums of groups to one: as strip_scale. */
+static void add_groups(const float *sums, const float *row_scales, const float *scales,
+                       int64_t groups, float *y)
 {
-    const struct row_job j = {.l = l, .panel = panel, .row = row, .group = group, .sums = room};
-    int64_t groups = group > 0 ? (l->depth + group - 1) / group : 1;
-    float *scales = room + groups * OZ_Q_NR;
-    unsigned mode = _mm_getcsr();
-    _mm_setcsr(mode | FLUSH);
-    row_sums(&j);
-    _mm_setcsr(mode);
-    if (group == 0) {
-        memcpy(y, room, OZ_Q_NR * sizeof *y);
-        return;
-    }
-    group_scales(l, panel, 0, l->depth, group, scales);
-    for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) { /* as strip_scale */
+    for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
         vf sum = v_zero();
         for (int64_t g = 0; g < groups; g++) {
-            vf x = v_load(room + g * OZ_Q_NR + f);
+            vf x = v_load(sums + g * OZ_Q_NR + f);
             if (row_scales != NULL) {
                 x = v_mul(x, v_set(row_scales[g]));
             }
             sum = v_fma(x, v_load(scales + g * OZ_Q_NR + f), sum);
         }
         v_store(y + f, sum);
+    }
+}
+
+static void row_by_panels(const struct oz_qlayout *l, const uint8_t *panel, int64_t panels,
+                          const float *row, const float *row_scales, int64_t group, float *room,
+                          float *y)
+{
+    int64_t groups = group > 0 ? (l->depth + group - 1) / group : 1;
+    float *scales = room;
+    float *sums = group > 0 ? scales + groups * OZ_Q_NR : y;
+    struct row_job j = {.l = l, .row = row, .group = group, .groups = groups};
+    const int64_t most = l->code == OZ_QCODE_E2M1 ? 1 : R_PANELS;
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | FLUSH);
+    for (int64_t p = 0; p < panels; p += most) {
+        j.panel = panel + p * (int64_t)l->panel_bytes;
+        j.panels = panels - p < most ? panels - p : most;
+        j.sums = sums + p * groups * OZ_Q_NR;
+        row_sums(&j);
+    }
+    _mm_setcsr(mode);
+    for (int64_t p = 0; group > 0 && p < panels; p++) {
+        group_scales(l, panel + p * (int64_t)l->panel_bytes, 0, l->depth, group, scales);
+        add_groups(sums + p * groups * OZ_Q_NR, row_scales, scales, groups, y + p * OZ_Q_NR);
     }
 }
 
@@ -600,7 +642,7 @@ static const struct oz_qgemm_kernel micro = {
     .store = v_store_tile,
     .tiles = &tiles,
     .block = block,
-    .row = row_by_panel,
+    .row = row_by_panels,
 };
 
 OZ_Q_ENTRY(oz_kernel_linear_codes__amx, "oz_linear_bf16_codes_f32__amx_32x32", OZ_TIER_AMX, NULL,
