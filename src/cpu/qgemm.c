@@ -25,6 +25,7 @@
 #define FEW_HEAD 1024  /* bytes of the next panels' codes that are asked for with their scales */
 #define FEW_AHEAD 8192 /* what kernels of few rows ask for ahead themselves (Q_AHEAD) */
 #define TASKS_PER_THREAD 4
+#define ROWS_AHEAD 4
 #define FEW_TASKS_PER_THREAD 2
 
 static int64_t min64(int64_t a, int64_t b)
@@ -276,12 +277,29 @@ static struct place place_of(const struct product *p, const struct task *t, int6
         .offsets = p->kernel->rows == OZ_QROWS_DOUBLE ? offsets + before * l->scale_ld : NULL};
 }
 
+static void ask(const uint8_t *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += LINE_BYTES) {
+        __builtin_prefetch(at + i, 0, 2);
+    }
+}
+
+/* Columns [k0, k0 + n) of a row that is soon brought: rows lie too far apart for a core to see it coming. */
+static void ask_row(const struct oz_act *x, int64_t row, int64_t k0, int64_t n)
+{
+    int64_t bits = oz_dtype_bits(x->spec.dtype);
+    ask((const uint8_t *)x->data + (row * x->stride + k0) * bits / 8, (size_t)(n * bits / 8));
+}
+
 static void bring_rows(const struct product *p, const struct task *t, int64_t k0)
 {
     const struct layout *l = &p->l;
     struct place at = place_of(p, t, k0);
     int64_t n = max64(0, min64(p->weight.cols - k0, at.k));
     for (int64_t r = 0; r < t->rows; r++) {
+        if (r + ROWS_AHEAD < t->rows) {
+            ask_row(p->x, t->row0 + r + ROWS_AHEAD, k0, n);
+        }
         p->kernel->bring(p->x, t->row0 + r, k0, n, at.k, l->group,
                          at.rows + r * l->lda * row_bytes(p->kernel),
                          at.scales != NULL ? at.scales + r * l->scale_ld : NULL,
@@ -320,13 +338,6 @@ static const uint8_t *codes_at(const struct product *p, const uint8_t *panel, in
 static const struct oz_qlayout *layout_of(const struct product *p, const uint8_t *packed)
 {
     return packed == p->packed ? &p->weight : &p->up;
-}
-
-static void ask(const uint8_t *at, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += LINE_BYTES) {
-        __builtin_prefetch(at + i, 0, 2);
-    }
 }
 
 static void ask_scales(const struct oz_qlayout *weight, const uint8_t *panel, int64_t first,

@@ -570,20 +570,6 @@ static void row_by_panels(const struct oz_qlayout *l, const uint8_t *panel, int6
 
 /* ---- rows ---- */
 
-/* OZ_VL codes of a row, from column `at` of it on, as f32. */
-OZ_Q_INLINE vf load_codes(enum oz_dtype dtype, const uint8_t *row, int64_t at)
-{
-    if (dtype == OZ_DTYPE_F8_E4M3) {
-        return qi_e4m3(qi_widen_signed(qi_bytes(row + at)));
-    }
-    __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)(row + at / 2));
-    const __m128i low = _mm_set1_epi8(15);
-    x = _mm_unpacklo_epi8(_mm_and_si128(x, low), _mm_and_si128(_mm_srli_epi16(x, 4), low));
-    return qi_e2m1(qi_widen(x));
-}
-
-#define PART 64 /* codes that are brought together, from a copy where the row ends */
-
 static void bring_codes(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, int64_t padded,
                         uint16_t *to)
 {
@@ -593,17 +579,11 @@ static void bring_codes(const struct oz_act *x, int64_t row, int64_t k0, int64_t
     bool scaled = x->spec.scale_count > 0 && x->spec.scale[0].dtype != OZ_DTYPE_F32 &&
                   x->spec.scale[0].group_cols > 0;
     struct q_level level = scaled ? q_level_of(x, 0, row) : (struct q_level){.group = 1};
-    for (int64_t i = 0; i < padded; i += PART) {
-        uint8_t part[2 * PART] = {0};
-        int64_t left = n - i < PART ? n - i : PART;
-        if (left > 0) {
-            memcpy(part, src + i / per, (size_t)((left + per - 1) / per));
-        }
-        if (left > 0 && left % per != 0) {
-            part[left / 2] &= 15U; /* what is behind an odd end is no code */
-        }
-        for (int64_t j = 0; j < PART && i + j < padded; j += OZ_VL) {
-            vf v = load_codes(dtype, part, j);
+    for (int64_t i = 0; i < padded; i += Q_PART) {
+        uint8_t part[Q_PART_BYTES];
+        q_row_part(dtype, src + i / per, n - i, part);
+        for (int64_t j = 0; j < Q_PART && i + j < padded; j += OZ_VL) {
+            vf v = q_row_codes(dtype, part, j);
             if (scaled && i + j < n) {
                 v = v_mul(v, v_set(q_level_at(&level, k0 + i + j)));
             }

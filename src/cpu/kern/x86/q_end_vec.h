@@ -333,16 +333,20 @@ static inline struct q_level q_level_of(const struct oz_act *x, int32_t level, i
                             .step = by_cols ? x->rows : 1};
 }
 
-/* That of columns from `col` on. */
-static inline float q_level_at(const struct q_level *l, int64_t col)
+static inline float q_level_get(const struct q_level *l, int64_t at)
 {
-    int64_t at = l->first + col / l->group * l->step;
     const uint8_t *codes = l->scales;
     switch (l->dtype) {
     case OZ_DTYPE_F32: return ((const float *)l->scales)[at];
     case OZ_DTYPE_F8_E8M0: return oz_e8m0_to_f32(codes[at]);
     default: return oz_e4m3_to_f32(codes[at]);
     }
+}
+
+/* That of columns from `col` on. */
+static inline float q_level_at(const struct q_level *l, int64_t col)
+{
+    return q_level_get(l, l->first + col / l->group * l->step);
 }
 
 /* Scales of `count` groups that lie one after the other, from `at` on, times a factor. */
@@ -382,6 +386,40 @@ static inline void q_row_scales(const struct oz_act *x, int64_t row, int64_t k0,
         scales[g] *= q_level_at(&second, k0 + g * group);
     }
     memset(scales + there, 0, (size_t)(count - there) * sizeof *scales);
+}
+
+/* ---- rows of codes ---- */
+
+#define Q_PART 64 /* codes that are brought together, from a copy, as rows end anywhere */
+#define Q_PART_BYTES (2 * Q_PART) /* vectors of them may be loaded whole */
+
+/* Codes of e4m3 or e2m1 of which `left` are there, with zeros behind. */
+OZ_Q_INLINE void q_row_part(enum oz_dtype dtype, const uint8_t *from, int64_t left, uint8_t *part)
+{
+    int64_t per = dtype == OZ_DTYPE_F4 ? 2 : 1;
+    if (left >= Q_PART) {
+        memcpy(part, from, (size_t)(Q_PART / per));
+        return;
+    }
+    memset(part, 0, Q_PART);
+    if (left > 0) {
+        memcpy(part, from, (size_t)((left + per - 1) / per));
+    }
+    if (left > 0 && left % per != 0) {
+        part[left / 2] &= 15U; /* what is behind an odd end is no code */
+    }
+}
+
+/* OZ_VL codes of a part, from `at` on, as f32. */
+OZ_Q_INLINE vf q_row_codes(enum oz_dtype dtype, const uint8_t *part, int64_t at)
+{
+    if (dtype == OZ_DTYPE_F8_E4M3) {
+        return qi_e4m3(qi_widen_signed(qi_bytes(part + at)));
+    }
+    __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)(part + at / 2));
+    const __m128i low = _mm_set1_epi8(15);
+    x = _mm_unpacklo_epi8(_mm_and_si128(x, low), _mm_and_si128(_mm_srli_epi16(x, 4), low));
+    return qi_e2m1(qi_widen(x));
 }
 
 /* ---- e2m1 as integers ---- */

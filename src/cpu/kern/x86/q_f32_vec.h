@@ -456,6 +456,71 @@ static void qf_run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode co
     }
 }
 
+/* A scale of a row as one walks through its columns. */
+struct qf_scale {
+    struct q_level level;
+    int64_t next;  /* where the next one lies, */
+    int64_t until; /* and the column where it begins */
+    vf now;
+};
+
+TILE_INLINE struct qf_scale qf_scale_of(const struct oz_act *x, int32_t level, int64_t row,
+                                        int64_t col)
+{
+    if (x->spec.scale[level].group_cols == 0) {
+        return (struct qf_scale){.until = INT64_MAX,
+                                 .now = v_set(((const float *)x->scales[level])[row])};
+    }
+    struct q_level l = q_level_of(x, level, row);
+    int64_t cell = col / l.group;
+    return (struct qf_scale){.level = l, .next = l.first + cell * l.step, .until = cell * l.group};
+}
+
+TILE_INLINE vf qf_scale_at(struct qf_scale *s, int64_t col)
+{
+    if (col >= s->until) {
+        s->now = v_set(q_level_get(&s->level, s->next));
+        s->next += s->level.step;
+        s->until += s->level.group;
+    }
+    return s->now;
+}
+
+/* Are its scales alike within the vectors of a row? */
+static bool qf_brings(const struct oz_act_spec *x)
+{
+    bool whole = x->scale_count <= 2 && (x->dtype == OZ_DTYPE_F8_E4M3 || x->dtype == OZ_DTYPE_F4);
+    for (int i = 0; whole && i < x->scale_count; i++) {
+        whole = x->scale[i].group_cols % OZ_VL == 0 &&
+                (x->scale[i].group_cols > 0 || x->scale[i].dtype == OZ_DTYPE_F32);
+    }
+    return whole;
+}
+
+/* Codes times one scale after the other, each product rounded, as oz_act_decode_row. */
+TILE_INLINE void qf_bring_codes(enum oz_dtype dtype, const struct oz_act *x, int64_t row,
+                                int64_t k0, int64_t n, float *to)
+{
+    const int64_t per = dtype == OZ_DTYPE_F4 ? 2 : 1;
+    const uint8_t *src = (const uint8_t *)x->data + (row * x->stride + k0) / per;
+    const int32_t levels = x->spec.scale_count;
+    const bool given = x->spec.static_scale != NULL;
+    const vf by = v_set(given ? *x->spec.static_scale : 1);
+    struct qf_scale first = levels > 0 ? qf_scale_of(x, 0, row, k0) : (struct qf_scale){.until = 0};
+    struct qf_scale second = levels > 1 ? qf_scale_of(x, 1, row, k0) : first;
+    for (int64_t i = 0; i < n; i += Q_PART) {
+        uint8_t part[Q_PART_BYTES];
+        q_row_part(dtype, src + i / per, n - i, part);
+        for (int64_t j = 0; j < Q_PART && i + j < n; j += OZ_VL) {
+            vf v = q_row_codes(dtype, part, j);
+            v = levels > 0 ? v_mul(v, qf_scale_at(&first, k0 + i + j)) : v;
+            v = levels > 1 ? v_mul(v, qf_scale_at(&second, k0 + i + j)) : v;
+            v = given ? v_mul(v, by) : v;
+            v_store_n(to + i + j, v, n - i - j < OZ_VL ? n - i - j : OZ_VL);
+        }
+    }
+}
+
 static void qf_bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, int64_t padded,
                      int64_t group, void *dst, float *scales, int32_t *offsets)
 {
@@ -463,7 +528,13 @@ static void qf_bring(const struct oz_act *x, int64_t row, int64_t k0, int64_t n,
     (void)group;
     (void)scales;
     (void)offsets;
-    oz_ref_load(x, row, k0, n, to);
+    if (!qf_brings(&x->spec)) {
+        oz_ref_load(x, row, k0, n, to);
+    } else if (x->spec.dtype == OZ_DTYPE_F4) {
+        qf_bring_codes(OZ_DTYPE_F4, x, row, k0, n, to);
+    } else {
+        qf_bring_codes(OZ_DTYPE_F8_E4M3, x, row, k0, n, to);
+    }
     memset(to + n, 0, (size_t)(padded - n) * sizeof *to);
 }
 
