@@ -312,7 +312,7 @@ TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t
 #define QF_BEGIN(v) vf sum##v = q->first ? v_zero() : v_load(q->c + (v)*OZ_VL);
 #define QF_SCALE(v) vf s##v = scaled ? v_load(scales + (v)*OZ_VL) : v_set(1);
 #define QF_WORDS(v) \
-    sum##v = qf_few_words(code, book, codes + 4 * (v)*OZ_VL, a, sum##v, s##v, scaled);
+    sum##v = qf_few_words(code, w.book, codes + 4 * (v)*OZ_VL, a, sum##v, s##v, scaled);
 #define QF_PAIRS_AS(v, nan)                                                                \
     sum##v = qf_add(sum##v, a, qf_pair_values(&columns, 0, (v)*OZ_VL, nan), s##v, scaled); \
     sum##v = qf_add(sum##v, a + 1, qf_pair_values(&columns, 1, (v)*OZ_VL, nan), s##v, scaled);
@@ -329,27 +329,42 @@ TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t
 #endif
 #define QF_END(v) v_store(q->c + (v)*OZ_VL, sum##v);
 
+/* How one row walks through codes of K. */
+struct qf_walk {
+    int64_t step, bytes; /* of K, and of its codes, decoded at once */
+    int64_t group;       /* of K under a scale */
+    const float *book;
+    qf_tables tables;
+};
+
+TILE_INLINE struct qf_walk qf_walk_of(const struct oz_qblock *q, enum oz_qcode code, bool scaled)
+{
+    return (struct qf_walk){.step = code == OZ_QCODE_E4M3 ? 2
+                                    : code == OZ_QCODE_S8 ? 4
+                                                          : 8,
+                            .bytes = code == OZ_QCODE_E4M3 ? 64 : 128,
+                            .group = scaled ? q->w_group : q->k,
+                            .book = q->values != NULL ? q->values->f32 : NULL,
+                            .tables = qf_tables_of()};
+}
+
 /* Codes as they stream, decoded in registers: the same sums as the tile's. */
 TILE_INLINE void qf_few_as(const struct oz_qblock *q, enum oz_qcode code, bool scaled,
                            const uint8_t *codes)
 {
     const float *a = q->a;
-    const float *book = q->values != NULL ? q->values->f32 : NULL;
     const float *scales = q->w_scales;
-    const int64_t step = code == OZ_QCODE_E4M3 ? 2 : code == OZ_QCODE_S8 ? 4 : 8;
-    const int64_t bytes = code == OZ_QCODE_E4M3 ? 64 : 128;
-    const int64_t group = scaled ? q->w_group : q->k;
-    const qf_tables t = qf_tables_of();
+    const struct qf_walk w = qf_walk_of(q, code, scaled);
 #if OZ_VL == 8
-    const struct qf_book words = code == OZ_QCODE_NF4 ? qf_book_of(book) : (struct qf_book){0};
+    const struct qf_book words = code == OZ_QCODE_NF4 ? qf_book_of(w.book) : (struct qf_book){0};
 #endif
     QF_EACH(QF_BEGIN)
-    for (int64_t k = 0; k < q->k; k += group, scales += OZ_Q_NR) {
+    for (int64_t k = 0; k < q->k; k += w.group, scales += OZ_Q_NR) {
         QF_EACH(QF_SCALE)
-        for (int64_t i = 0; i < group; i += step, codes += bytes, a += step) {
+        for (int64_t i = 0; i < w.group; i += w.step, codes += w.bytes, a += w.step) {
             q_ahead(codes);
             if (code == OZ_QCODE_E4M3) {
-                struct qf_columns columns = qf_pairs_apart(&t, codes);
+                struct qf_columns columns = qf_pairs_apart(&w.tables, codes);
                 if (qf_minds_nan(codes)) {
                     QF_EACH(QF_PAIRS_NAN)
                 } else {
@@ -378,39 +393,35 @@ TILE_INLINE void qf_few_beside(const struct oz_qblock *q, enum oz_qcode code, bo
                                const uint8_t *codes)
 {
     const float *a = q->a;
-    const float *book = q->values != NULL ? q->values->f32 : NULL;
     const float *scales = q->w_scales;
-    const int64_t step = code == OZ_QCODE_E4M3 ? 2 : code == OZ_QCODE_S8 ? 4 : 8;
-    const int64_t bytes = code == OZ_QCODE_E4M3 ? 64 : 128;
-    const int64_t group = scaled ? q->w_group : q->k;
-    const qf_tables t = qf_tables_of();
+    const struct qf_walk w = qf_walk_of(q, code, scaled);
     vf sum[2 * Q_PANELS];
     vf by[2 * Q_PANELS];
     QF_UNROLL for (int v = 0; v < 2 * Q_PANELS; v++)
     {
         sum[v] = q->first ? v_zero() : v_load(q->c + v / 2 * q->c_ld + v % 2 * OZ_VL);
     }
-    for (int64_t k = 0; k < q->k; k += group, scales += OZ_Q_NR) {
+    for (int64_t k = 0; k < q->k; k += w.group, scales += OZ_Q_NR) {
         QF_UNROLL for (int v = 0; v < 2 * Q_PANELS; v++)
         {
             by[v] = scaled ? v_load(scales + v / 2 * q->w_ld + v % 2 * OZ_VL) : v_set(1);
         }
-        for (int64_t i = 0; i < group; i += step, codes += bytes, a += step) {
+        for (int64_t i = 0; i < w.group; i += w.step, codes += w.bytes, a += w.step) {
             QF_UNROLL for (int p = 0; p < Q_PANELS; p++)
             {
                 const uint8_t *at = codes + p * q->panel_bytes;
                 vf *s = sum + 2 * p;
                 q_near(at);
                 if (code == OZ_QCODE_E4M3) {
-                    struct qf_columns columns = qf_pairs_apart(&t, at);
+                    struct qf_columns columns = qf_pairs_apart(&w.tables, at);
                     for (int j = 0; j < 4; j++) {
                         vf value = qf_pair_values(&columns, j / 2, j % 2 * OZ_VL, false);
                         s[j % 2] = qf_add(s[j % 2], a + j / 2, value, by[2 * p + j % 2], scaled);
                     }
                 } else {
                     q_near(at + 64);
-                    s[0] = qf_few_words(code, book, at, a, s[0], by[2 * p], scaled);
-                    s[1] = qf_few_words(code, book, at + 64, a, s[1], by[2 * p + 1], scaled);
+                    s[0] = qf_few_words(code, w.book, at, a, s[0], by[2 * p], scaled);
+                    s[1] = qf_few_words(code, w.book, at + 64, a, s[1], by[2 * p + 1], scaled);
                 }
             }
         }
