@@ -29,6 +29,11 @@ static enum oz_status check_kernels(const struct settings *s)
                           : strcmp(s->offload, "none") != 0        ? "offload"
                           : s->linear_backend != NULL              ? "linear-backend"
                           : s->moe_backend != NULL                 ? "moe-backend"
+                          : s->quantization != NULL                ? "quantization"
+                          : s->quantization_config != NULL         ? "quantization-config"
+                          : s->ignored_layers.count > 0            ? "ignored-layers"
+                          : strcmp(s->keep, "standard") != 0       ? "keep"
+                          : s->allow_unmatched                     ? "allow-unmatched"
                           : s->report != NULL                      ? "report"
                                                                    : NULL;
     if (foreign != NULL) {

@@ -63,6 +63,7 @@ static enum oz_status take_facts(struct oz_bench_model *m, const struct oz_engin
     }
     m->name = oz_strdup(p->name);
     m->path = oz_strdup(p->path);
+    memcpy(m->quantization, engine->quantization, sizeof m->quantization);
     m->tier = engine->dev->tier;
     m->f32_math = engine->dev->f32_math;
     m->dummy = p->dummy;

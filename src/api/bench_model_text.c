@@ -28,6 +28,11 @@ static const char *load_format(const struct oz_bench_model *m)
     return m->dummy ? "dummy" : "auto";
 }
 
+static const char *quantization(const struct oz_bench_model *m)
+{
+    return m->quantization[0] != '\0' ? m->quantization : "none";
+}
+
 /* ---- for people ---- */
 
 static void put_change(const struct oz_bench_model *m, struct oz_buf *b, int index)
@@ -43,10 +48,12 @@ static void put_change(const struct oz_bench_model *m, struct oz_buf *b, int ind
 
 void oz_bench_model_print(const struct oz_bench_model *m, struct oz_buf *b)
 {
-    oz_buf_printf(b, "%s: %dx%d, %d steps, true CFG scale %g, %s (%s), %d thread%s, %d repeat%s\n",
+    bool quantized = m->quantization[0] != '\0';
+    oz_buf_printf(b,
+                  "%s: %dx%d, %d steps, true CFG scale %g, %s (%s)%s%s, %d thread%s, %d repeat%s\n",
                   m->name, m->width, m->height, m->steps, m->scale, m->f32_math ? "f32" : "bf16",
-                  m->tier, m->threads, m->threads == 1 ? "" : "s", m->repeats,
-                  m->repeats == 1 ? "" : "s");
+                  m->tier, quantized ? ", quantization " : "", m->quantization, m->threads,
+                  m->threads == 1 ? "" : "s", m->repeats, m->repeats == 1 ? "" : "s");
     oz_buf_printf(b, "%-8s %12s %12s\n", "", "median", "min");
     for (int i = 0; i < OZ_BENCH_PARTS; i++) {
         oz_buf_printf(b, "%-8s %10.2f ms %9.2f ms", oz_bench_part_names[i],
@@ -93,7 +100,8 @@ void oz_bench_model_json(const struct oz_bench_model *m, struct oz_buf *b)
     number(b, "true_cfg_scale", m->scale);
     oz_buf_printf(b, ",\"precision\":\"%s\",\"tier\":\"%s\",\"threads\":%d,\"repeats\":%d",
                   m->f32_math ? "f32" : "bf16", m->tier, m->threads, m->repeats);
-    oz_buf_printf(b, ",\"load_format\":\"%s\"", load_format(m));
+    oz_buf_printf(b, ",\"load_format\":\"%s\",\"quantization\":", load_format(m));
+    oz_buf_json(b, quantization(m));
     for (int i = 0; i < OZ_BENCH_PARTS; i++) {
         oz_buf_printf(b, ",\n\"%s_s\":{", oz_bench_part_names[i]);
         number(b, "median", oz_bench_median(m, (enum oz_bench_part)i));
@@ -160,6 +168,10 @@ static enum oz_status check_same(const struct oz_bench_model *m, const struct oz
     const char *format = oz_json_string(oz_json_get(old, "load_format"), "auto");
     if (strcmp(format, load_format(m)) != 0) { /* earlier versions had files alone */
         return differ(name, "load_format", format, load_format(m), err);
+    }
+    const char *method = oz_json_string(oz_json_get(old, "quantization"), "none");
+    if (strcmp(method, quantization(m)) != 0) { /* which they did not quantize */
+        return differ(name, "quantization", method, quantization(m), err);
     }
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const char *was = oz_json_string(oz_json_get(old, texts[i].key), "?");

@@ -15,6 +15,12 @@ lora=$root/tests/golden/lora/kohya.safetensors
 expect 'with an adapter' 0 'emoji: 32x32, 1 steps*' '' bench $small --repeat 1 --requests 0 --quiet --lora "$lora:0.5"
 expect 'with one that is not there' 6 '' 'ounce: *nowhere.safetensors*' bench $small --repeat 1 --requests 0 --quiet --lora nowhere.safetensors
 expect 'with other weights' 0 'emoji: 32x32, 1 steps*' '' bench $small --repeat 1 --requests 0 --quiet --transformer "$OUNCE_MODELS/emoji/transformer"
+expect 'quantized' 0 'emoji: 32x32, 1 steps*, quantization int8, *' '' bench $small --repeat 1 --requests 0 --quiet -q int8 --keep conservative
+expect 'by a config' 0 'emoji: 32x32, 1 steps*, quantization fp8, *' '*"xyzzy": matches no layer*' bench $small --repeat 1 --requests 0 --quiet \
+    --quantization-config '{"method": "fp8"}' --ignored-layers img_mlp,xyzzy --allow-unmatched
+expect 'quantized, against plain' 2 '' 'ounce: model.json was measured with quantization none, this run has int8; *' \
+    bench $small --repeat 1 --requests 0 -q int8 --against model.json
+expect 'quantized kernels' 2 '' 'ounce: --quantization has no effect with --kernels*' bench --kernels -q int8
 expect 'an adapter for kernels' 2 '' 'ounce: --lora has no effect with --kernels*' bench --kernels --lora "$lora"
 
 "$program" bench --kernels emoji.mlp,linear,scalar --repeat 3 --threads 1 --json >old.json
