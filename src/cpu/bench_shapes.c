@@ -95,6 +95,7 @@ const struct oz_bench_shape oz_bench_shapes[] = {
     LINEAR_CODEC("nvfp4", OZ_ACT_NVFP4)
     LINEAR_CODEC("nvfp4", OZ_ACT_NONE)
     LINEAR_CODEC("nf4", OZ_ACT_NONE)
+    LINEAR_CODEC("u4_group", OZ_ACT_NONE)
     ATTENTION("emoji.joint", 76, 4, 64, false)
     ATTENTION("qwen.joint", 320, 24, 128, false)
     ATTENTION("qwen.joint", 1088, 24, 128, false)
@@ -227,6 +228,20 @@ static struct oz_param vector(struct operands *o, int64_t n)
         .weight = oz_weight_plain(OZ_DTYPE_F32, 1, 1, n, numbers(o, n, OZ_DTYPE_F32, 0.1F))};
 }
 
+/* Of a codec that nothing is encoded in here: any bytes are codes, scales are numbers. */
+static void draw_planes(struct operands *o, struct oz_weight *w)
+{
+    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+        struct oz_plane_view *v = &w->planes[i];
+        for (int64_t at = 0; v->present && v->dtype == OZ_DTYPE_F32 && at < v->bytes / 4; at++) {
+            ((float *)v->data)[at] = draw(o, 0.1F);
+        }
+        for (int64_t at = 0; v->present && v->dtype == OZ_DTYPE_U8 && at < v->bytes; at++) {
+            ((uint8_t *)v->data)[at] = (uint8_t)(128 + (int)draw(o, 128));
+        }
+    }
+}
+
 /* Random values in the weight's codec: as many rows as it takes at once, again and again. */
 static enum oz_status encode_weight(struct operands *o, struct oz_weight *w)
 {
@@ -243,6 +258,10 @@ static enum oz_status encode_weight(struct operands *o, struct oz_weight *w)
         }
     }
     OZ_TRY(o->status);
+    if (w->codec->encode == NULL) {
+        draw_planes(o, w);
+        return OZ_OK;
+    }
     oz_encode_state_init(&state);
     for (; state.pass < w->codec->observe_passes; state.pass++) {
         OZ_TRY(w->codec->observe(w, 0, values, rows, w->cols, &state));

@@ -95,6 +95,9 @@ const char *oz_qgemm_decline(const struct oz_qgemm_kernel *k, const struct oz_ac
     if (oz_qcode_has_book(l->code) && !k->books) {
         return "it decodes no codes by tables";
     }
+    if (l->code == OZ_QCODE_U4 && k->rows != OZ_QROWS_F32) {
+        return "it takes no zero points";
+    }
     if (x->rotate_cols != 0 || x->low_rank_a != NULL || oz_ref_act_problem(x) != NULL) {
         return "its rows have scales or transforms that it does not know";
     }
@@ -217,7 +220,8 @@ static void lay_out(struct product *p, int64_t threads)
     if (l->few && groups > 0) {
         groups = FEW_SCALES;
     }
-    l->w_scales = reserve(&l->total, groups * OZ_Q_NR * (int64_t)sizeof(float));
+    int64_t floats = oz_qcode_scale_floats(p->weight.code);
+    l->w_scales = reserve(&l->total, groups * floats * (int64_t)sizeof(float));
     l->finish = reserve(&l->total, l->task_rows * (int64_t)sizeof(float));
 }
 
@@ -377,7 +381,7 @@ static void multiply_few(const struct product *p, const struct task *t,
     q.c = sums;
     q.panels = panels;
     q.panel_bytes = (int64_t)weight->panel_bytes;
-    q.w_ld = FEW_SCALES / panels * OZ_Q_NR;
+    q.w_ld = FEW_SCALES / panels * oz_qcode_scale_floats(weight->code);
     q.c_ld = p->l.task_rows * OZ_Q_NR;
     for (int64_t at = 0; at < block->k; at += some) {
         int64_t groups = q.group > 0 ? at / q.group : 0; /* of rows, before */

@@ -17,6 +17,7 @@
  *   s32 [32]                   OZ_QCODE_S8: sums of the column's codes
  *   scales [groups][32]        e8m0, e4m3 or f32; f32 [groups] where the panel shares them
  *   f32 [cols / 512][32]       second level of the dual scale
+ *   u8 [groups][32]            OZ_QCODE_U4: zero points
  *   struct oz_qbook            OZ_QCODE_NF4, OZ_QCODE_FP4: values of the codes
  *   codes                      K padded with zero codes to `depth`
  * Order of codes: OZ_QCODE_E4M3 in steps of two of K: 64 bytes, of which the 16-byte lane L holds
@@ -32,7 +33,14 @@
 #define OZ_Q_NR 32      /* features of a panel */
 #define OZ_Q_GROUPS 256 /* groups of a block, at most */
 
-enum oz_qcode { OZ_QCODE_E4M3, OZ_QCODE_S8, OZ_QCODE_E2M1, OZ_QCODE_NF4, OZ_QCODE_FP4 };
+enum oz_qcode {
+    OZ_QCODE_E4M3,
+    OZ_QCODE_S8,
+    OZ_QCODE_E2M1,
+    OZ_QCODE_NF4,
+    OZ_QCODE_FP4,
+    OZ_QCODE_U4
+};
 
 /* Values of a table's codes, and the same rounded to bf16 for kernels that multiply bf16, twice: what
  * looks them up in half words has a fifth bit. */
@@ -51,9 +59,15 @@ struct oz_qlayout {
     bool shared_scale; /* one for a panel and group */
     bool dual;         /* f32 for each 512 of K under the groups */
     int64_t rows, cols, depth;
-    size_t sums, scales, scales2, book, codes, panel_bytes; /* parts of a panel */
+    size_t sums, scales, scales2, zeros, book, codes, panel_bytes; /* parts of a panel */
     const struct oz_qbook *values; /* of a packed weight: its table, where its code has one */
 };
+
+/* Floats of a group's scales, as kernels have them: U4 has its zero points behind them. */
+static inline int64_t oz_qcode_scale_floats(enum oz_qcode code)
+{
+    return code == OZ_QCODE_U4 ? 2 * OZ_Q_NR : OZ_Q_NR;
+}
 
 static inline bool oz_qcode_has_book(enum oz_qcode code)
 {
@@ -95,7 +109,7 @@ struct oz_qblock {
     const int32_t
         *a_offsets; /* [rows][k / group]; DOUBLE: -12 times the sum of the group's codes */
     int64_t scale_ld;
-    const float *w_scales; /* [k / w_group][32]; NULL: ones */
+    const float *w_scales; /* [k / w_group][32], U4 [k / w_group][64]; NULL: ones */
     int64_t w_group;       /* of K under a scale of the weight; as `group` where that is not 0 */
     const struct oz_qbook *values; /* as the layout's */
     float *c;                      /* [rows][32], or s32 for U8 */
@@ -115,8 +129,8 @@ struct oz_qgemm_kernel {
     enum oz_qrows rows;
     int32_t step_bytes; /* of a decoded step of four of K: 32 features */
     bool books;         /* it decodes codes by tables, too */
-    /* Codes of a block to the form of `run`; with F32 rows times their scales [k / group][32] (NULL:
-     * none). NULL: they are in it. */
+    /* Codes of a block to the form of `run`; with F32 rows times their scales, as w_scales (NULL: none).
+     * NULL: they are in it. */
     void (*decode)(const struct oz_qlayout *l, const float *scales, const uint8_t *codes, int64_t k,
                    void *block);
     /* rows in 1..mr (group_mr with groups); b: a decoded block. */
@@ -131,8 +145,8 @@ struct oz_qgemm_kernel {
      * its groups (where group is not 0 and the pointers not NULL). */
     void (*bring)(const struct oz_act *x, int64_t row, int64_t k0, int64_t n, int64_t padded,
                   int64_t group, void *dst, float *scales, int32_t *offsets);
-    /* Scales of groups [first, first + count) of a panel with groups, second level and all, in f32
-     * [count][32]. */
+    /* Scales of groups [first, first + count) of a panel with groups, second level and all, in f32, as
+     * w_scales. */
     void (*scales)(const struct oz_qlayout *l, const uint8_t *panel, int64_t first, int64_t count,
                    float *dst);
     /* Sums [rows][32] to values: y = row_scales[r] (col_scales[c] (c - 128 col_sums[c])); NULL: ones, no

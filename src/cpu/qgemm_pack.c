@@ -6,6 +6,7 @@
 #include "cpu/qgemm.h"
 #include "num/bnb.h"
 #include "num/float.h"
+#include "num/int_group.h"
 #include "num/plane.h"
 
 #define LINE 64
@@ -39,7 +40,7 @@ static bool code_of(const struct oz_weight *w, struct oz_qlayout *l)
         {"mxfp4", OZ_QCODE_E2M1, 4},           {"mxfp4_dualscale", OZ_QCODE_E2M1, 4},
         {"nvfp4", OZ_QCODE_E2M1, 4},           {"nf4", OZ_QCODE_NF4, 4},
         {"nf4_nested", OZ_QCODE_NF4, 4},       {"fp4_bnb", OZ_QCODE_FP4, 4},
-        {"fp4_bnb_nested", OZ_QCODE_FP4, 4},
+        {"fp4_bnb_nested", OZ_QCODE_FP4, 4},   {"u4_group", OZ_QCODE_U4, 4},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(w->codec->name, known[i].codec) == 0) {
@@ -60,6 +61,17 @@ static const char *reject_flat(const struct oz_weight *w)
                                                        : NULL;
 }
 
+/* Why integers in groups have no panels, or NULL. */
+static const char *reject_integers(const struct oz_weight *w)
+{
+    return w->planes[OZ_PLANE_PERM].present   ? "its columns belong to groups one by one"
+           : w->planes[OZ_PLANE_MINS].present ? "its groups have minima"
+           : w->group_cols != 32 && w->group_cols != 64 && w->group_cols != 128
+               ? "its groups are of none of 32, 64 and 128"
+           : w->cols % w->group_cols != 0 ? "its last group is short"
+                                          : NULL;
+}
+
 /* What the scales' plane says: groups of K, of one row or of more than a panel has; or the column. */
 static bool groups_from(const struct oz_weight *w, struct oz_qlayout *l)
 {
@@ -74,6 +86,11 @@ static bool groups_from(const struct oz_weight *w, struct oz_qlayout *l)
         l->scale = OZ_DTYPE_F32;
         l->group = w->group_cols;
         return reject_flat(w) == NULL;
+    }
+    if (l->code == OZ_QCODE_U4) {
+        l->scale = OZ_DTYPE_F32;
+        l->group = w->group_cols;
+        return reject_integers(w) == NULL;
     }
     l->scale = dtype == OZ_DTYPE_F8_E8M0 || dtype == OZ_DTYPE_F8_E4M3 ? dtype : OZ_DTYPE_F32;
     if (s->cell_cols == OZ_CELL_ALL) {
@@ -112,6 +129,7 @@ bool oz_qlayout_of(const struct oz_weight *w, struct oz_qlayout *l)
     l->scales = part(&total, groups * scale * (l->shared_scale ? 1 : OZ_Q_NR));
     l->scales2 = part(
         &total, l->dual ? (size_t)oz_gemm_pad(l->depth, DUAL) / DUAL * OZ_Q_NR * sizeof(float) : 0);
+    l->zeros = part(&total, l->code == OZ_QCODE_U4 ? groups * OZ_Q_NR : 0);
     l->book = part(&total, oz_qcode_has_book(l->code) ? sizeof(struct oz_qbook) : 0);
     l->codes = part(&total, (size_t)l->depth * OZ_Q_NR * (size_t)l->code_bits / 8);
     l->panel_bytes = total;
@@ -124,8 +142,13 @@ const char *oz_qlayout_reject(const struct oz_weight *w)
     if (oz_qlayout_of(w, &l)) {
         return NULL;
     }
-    const char *flat = w->codec != NULL && oz_bnb_is(w->codec) ? reject_flat(w) : NULL;
-    return flat != NULL ? flat : "it does not know such codes";
+    const char *why = NULL;
+    if (w->codec != NULL && oz_bnb_is(w->codec)) {
+        why = reject_flat(w);
+    } else if (w->codec != NULL && code_of(w, &l) && l.code == OZ_QCODE_U4) {
+        why = reject_integers(w);
+    }
+    return why != NULL ? why : "it does not know such codes";
 }
 
 size_t oz_qlayout_bytes(const struct oz_qlayout *l)
@@ -363,6 +386,21 @@ static void pack_flat(const struct pack *p, int64_t row0, uint8_t *panel)
     }
 }
 
+/* Zero points of the groups of each row; where there is no plane of them, the middle of the codes. */
+static void pack_zeros(const struct pack *p, int64_t row0, uint8_t *panel)
+{
+    const struct oz_qlayout *l = p->l;
+    uint8_t *to = panel + l->zeros;
+    for (int64_t f = 0; f < oz_min_count(OZ_Q_NR, p->row0 + p->rows - row0); f++) {
+        const uint8_t *zeros = p->w->planes[OZ_PLANE_ZEROS].present
+                                   ? oz_plane_row(p->w, OZ_PLANE_ZEROS, 0, row0 + f)
+                                   : NULL;
+        for (int64_t g = 0; g < groups_of(l); g++) {
+            to[g * OZ_Q_NR + f] = zeros != NULL ? (uint8_t)oz_int_group_field(zeros, g, 4) : 8;
+        }
+    }
+}
+
 /* Groups behind the weight's end repeat nothing: their scales are zero, and their codes too. */
 static void pack_scales(const struct pack *p, int64_t row0, uint8_t *panel)
 {
@@ -409,6 +447,9 @@ static void pack_panels(void *ctx, int64_t begin, int64_t end, int32_t thread)
             pack_flat(p, row0, panel);
         } else if (l->group > 0) {
             pack_scales(p, row0, panel);
+        }
+        if (l->code == OZ_QCODE_U4) {
+            pack_zeros(p, row0, panel);
         }
         pack_codes(p, row0, panel);
         size_t used = l->codes + (size_t)l->depth * OZ_Q_NR * (size_t)l->code_bits / 8;

@@ -76,6 +76,42 @@ static struct oz_param *coded(const char *codec, int64_t slices, int64_t rows, i
     return p;
 }
 
+/* Random integers in groups, which no codec here encodes: a scale and, if asked for, a zero point for each
+ * group of a row; perm: the groups of columns, one by one. */
+static struct oz_param *integers(int64_t rows, int64_t cols, int32_t group, bool zeros, bool perm)
+{
+    struct oz_param *p = kern_param("w", OZ_DTYPE_F32, 1, rows, cols, 0.5);
+    p->weight = oz_weight_shape(oz_codec_find("u4_group"), 1, rows, cols);
+    p->weight.group_cols = group;
+    p->weight.planes[OZ_PLANE_ZEROS].present = zeros;
+    p->weight.planes[OZ_PLANE_PERM].present = perm;
+    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+        struct oz_plane_view *v = &p->weight.planes[i];
+        if (!v->present) {
+            continue;
+        }
+        v->dtype = oz_codec_plane(p->weight.codec, (enum oz_plane)i)->dtype;
+        assert_int_equal(
+            oz_weight_plane_bytes(&p->weight, (enum oz_plane)i, &v->bytes, &v->row_stride_bytes),
+            OZ_OK);
+        v->slice_stride_bytes = v->bytes;
+        v->data = kern_array((size_t)v->bytes);
+        const float *random = kern_floats(v->bytes, 50);
+        for (int64_t at = 0; at < v->bytes; at++) { /* of float bytes: any of a byte's values */
+            ((uint8_t *)v->data)[at] = (uint8_t)(int)random[at];
+        }
+    }
+    float *scales = p->weight.planes[OZ_PLANE_SCALES].data;
+    const float *random = kern_floats(p->weight.planes[OZ_PLANE_SCALES].bytes / 4, 0.1);
+    memcpy(scales, random, (size_t)p->weight.planes[OZ_PLANE_SCALES].bytes);
+    int32_t *groups = perm ? p->weight.planes[OZ_PLANE_PERM].data : NULL;
+    for (int64_t c = 0; perm && c < cols; c++) {
+        groups[c] = (int32_t)((c * 7) % (cols / group));
+    }
+    set_acts(p, OZ_ACT_NONE);
+    return p;
+}
+
 static double weight_at(const struct oz_param *p, int64_t slice, int64_t row, int64_t col)
 {
     float v;

@@ -256,6 +256,48 @@ static void blocks_and_tables(void **state)
     }
 }
 
+/* Integers in groups, as GPTQ and AWQ have them, alone and among others. */
+static void check_integers(int64_t m, int64_t n, int64_t k, int32_t group, bool zeros, bool perm)
+{
+    struct oz_linear w = {.w = *integers(n, k, group, zeros, perm), .b = *kern_vector("b", n, 1)};
+    struct oz_linear second = {.w = *integers(n, k, group, zeros, perm)};
+    check_product(w, second, m, zeros, !zeros);
+}
+
+/* Which of them are packed into panels; kernels that decode any weight take the others. */
+static void check_panels(int64_t k, int32_t group, bool zeros, bool perm, bool panels)
+{
+    struct oz_error err;
+    struct oz_plan_answer answer;
+    struct oz_plan_request request = {.use = OZ_USE_LINEAR};
+    struct oz_param *p = integers(20, k, group, zeros, perm);
+    struct oz_device *dev = kern_device(1);
+    assert_int_equal(dev->ops->plan_param(dev, p, &request, &answer, &err), OZ_OK);
+    assert_int_equal(answer.plan->panels, panels && has_kernel_of_panels());
+}
+
+static void integers_in_panels(void **state)
+{
+    check_panels(256, 128, true, false, true);
+    check_panels(256, 64, false, false, true);
+    check_panels(96, 32, true, false, true);
+    check_panels(256, 64, true, true, false);
+    check_panels(100, 64, true, false, false);
+    check_panels(64, 16, true, false, false);
+}
+
+static void integers_in_groups(void **state)
+{
+    for (int64_t m = 1; m < 9; m += 7) {
+        check_integers(m, 165, 256, 128, true, false);
+        check_integers(m, 35, 320, 64, false, false);
+        check_integers(m, 64, 1152, 32, true, false);
+        check_integers(m, 20, 256, 64, true, true);
+        check_integers(m, 20, 100, 64, true, false);
+        check_integers(m, 20, 64, 16, true, false);
+    }
+}
+
 /* NaN codes and scales of a weight make NaN of the features that they are in, and of no others. */
 static void check_nan(const char *codec, int64_t m, enum oz_plane plane, int64_t at, uint8_t code)
 {
@@ -716,6 +758,8 @@ int main(void)
         KERN_TEST(int8_is_exact),
         KERN_TEST(producers),
         KERN_TEST(rows_are_independent),
+        KERN_TEST(integers_in_groups),
+        KERN_TEST(integers_in_panels),
         KERN_TEST(one_row_by_panels),
         KERN_TEST(rows_by_extreme_scales),
         KERN_TEST(blocks_do_not_matter),
@@ -736,6 +780,7 @@ int main(void)
         KERN_TEST_PANELS(rows_are_independent, "avx512"),
         KERN_TEST_PANELS(rows_by_extreme_scales, "avx512"),
         KERN_TEST_PANELS(one_row_by_panels, "avx512"),
+        KERN_TEST_PANELS(integers_in_groups, "avx512"),
         KERN_TEST_PANELS(blocks_do_not_matter, "avx512"),
         KERN_TEST_PANELS(linear_is_the_sum, "avx512bf16"),
         KERN_TEST_PANELS(nan_is_kept, "avx512bf16"),

@@ -227,9 +227,27 @@ OZ_Q_INLINE void qe_e4m3(const uint8_t *codes, float *dst)
     }
 }
 
+/* Scales of integers in groups, and their zero points behind them. */
+OZ_Q_INLINE void qe_integers(const struct oz_qlayout *l, const uint8_t *panel, int64_t group,
+                             float *dst)
+{
+    const float *scales = (const float *)(const void *)(panel + l->scales) + group * OZ_Q_NR;
+    const uint8_t *zeros = panel + l->zeros + group * OZ_Q_NR;
+    for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
+        v_store(dst + f, v_load(scales + f));
+        v_store(dst + OZ_Q_NR + f, qi_int(qi_widen(qi_bytes(zeros + f))));
+    }
+}
+
 static void qe_scales(const struct oz_qlayout *l, const uint8_t *panel, int64_t first,
                       int64_t count, float *dst)
 {
+    for (int64_t g = 0; l->code == OZ_QCODE_U4 && g < count; g++) {
+        qe_integers(l, panel, first + g, dst + 2 * g * OZ_Q_NR);
+    }
+    if (l->code == OZ_QCODE_U4) {
+        return;
+    }
     const float *f32 = (const float *)(const void *)(panel + l->scales);
     const float *second = (const float *)(const void *)(panel + l->scales2);
     const uint8_t *codes = panel + l->scales + first * OZ_Q_NR;

@@ -17,6 +17,13 @@
 #define QF_AT(block, k_all, k, f) \
     ((block) + (f) / TILE_NR * TILE_NR * (k_all) + (k)*TILE_NR + (f) % TILE_NR)
 
+/* Two of K of integers in groups, by the nibbles of a word; scales: their zero points are behind them. */
+TILE_INLINE vf qf_u4(qi_i nibbles, int shift, vf zero)
+{
+    vf code = qi_int(qi_and(QI(srli_epi32)(nibbles, QI_N(shift)), 15));
+    return v_sub(code, zero);
+}
+
 TILE_INLINE void qf_put(float *block, int64_t k_all, int64_t k, int64_t f, vf value,
                         const float *scales)
 {
@@ -35,6 +42,13 @@ TILE_INLINE void qf_step(enum oz_qcode code, const float *book, const uint8_t *c
                        scales);
                 qf_put(block, k_all, k + 2 * i + 1, f,
                        qi_book(book, QI(srli_epi32)(x, QI_N(16 + 4 * i))), scales);
+            }
+        } else if (code == OZ_QCODE_U4) {
+            qi_i x = qi_load(codes + 4 * f);
+            vf zero = v_load(scales + OZ_Q_NR + f);
+            for (int i = 0; i < 4; i++) {
+                qf_put(block, k_all, k + 2 * i, f, qf_u4(x, 4 * i, zero), scales);
+                qf_put(block, k_all, k + 2 * i + 1, f, qf_u4(x, 16 + 4 * i, zero), scales);
             }
         } else if (code == OZ_QCODE_E2M1) {
             qi_i x = qi_load(codes + 4 * f);
@@ -143,7 +157,8 @@ static void qf_decode(const struct oz_qlayout *l, const float *scales, const uin
     int64_t step = l->code == OZ_QCODE_E4M3 ? 2 : l->code == OZ_QCODE_S8 ? 4 : 8;
     const qf_tables t = qf_tables_of();
     for (int64_t i = 0; i < k; i += step) {
-        const float *s = scales != NULL ? scales + i / l->group * OZ_Q_NR : NULL;
+        const float *s =
+            scales != NULL ? scales + i / l->group * oz_qcode_scale_floats(l->code) : NULL;
         const uint8_t *at = codes + i * OZ_Q_NR * l->code_bits / 8;
         if (l->code == OZ_QCODE_E4M3) {
             qf_pairs(&t, at, block, k, i, s);
@@ -151,6 +166,8 @@ static void qf_decode(const struct oz_qlayout *l, const float *scales, const uin
             qf_step(OZ_QCODE_S8, NULL, at, block, k, i, s);
         } else if (oz_qcode_has_book(l->code)) {
             qf_step(OZ_QCODE_NF4, l->values->f32, at, block, k, i, s);
+        } else if (l->code == OZ_QCODE_U4) {
+            qf_step(OZ_QCODE_U4, NULL, at, block, k, i, s);
         } else {
             qf_step(OZ_QCODE_E2M1, NULL, at, block, k, i, s);
         }
@@ -454,6 +471,47 @@ TILE_INLINE void qf_few_scaled(const struct oz_qblock *q, enum oz_qcode code, co
     }
 }
 
+/* A group of integers by a panel, eight of K at a time, to sums in c. */
+#define QF_U4_BEGIN(v)                                    \
+    vf sum##v = first ? v_zero() : v_load(c + (v)*OZ_VL); \
+    const vf s##v = v_load(scales + (v)*OZ_VL);           \
+    const vf z##v = v_load(scales + OZ_Q_NR + (v)*OZ_VL);
+#define QF_U4_TWO(v)                                                       \
+    x = qi_load(codes + 4 * (v)*OZ_VL);                                    \
+    sum##v = qf_add(sum##v, a + 2 * i, qf_u4(x, 4 * i, z##v), s##v, true); \
+    sum##v = qf_add(sum##v, a + 2 * i + 1, qf_u4(x, 16 + 4 * i, z##v), s##v, true);
+#define QF_U4_END(v) v_store(c + (v)*OZ_VL, sum##v);
+
+TILE_INLINE void qf_u4_group(const float *a, int64_t group, const uint8_t *codes,
+                             const float *scales, bool first, float *c)
+{
+    QF_EACH(QF_U4_BEGIN)
+    for (int64_t k = 0; k < group; k += 8, codes += 128, a += 8) {
+        q_ahead(codes);
+        q_ahead(codes + 64);
+        QF_UNROLL for (int i = 0; i < 4; i++)
+        {
+            qi_i x;
+            QF_EACH(QF_U4_TWO)
+        }
+    }
+    QF_EACH(QF_U4_END)
+}
+
+/* Integers in groups: panel after panel. */
+static void qf_few_u4(const struct oz_qblock *q, const uint8_t *codes)
+{
+    const int64_t groups = q->k / q->w_group;
+    for (int64_t p = 0; p < q->panels; p++) {
+        for (int64_t g = 0; g < groups; g++) {
+            qf_u4_group((const float *)q->a + g * q->w_group, q->w_group,
+                        codes + p * q->panel_bytes + g * q->w_group * OZ_Q_NR / 2,
+                        q->w_scales + p * q->w_ld + 2 * g * OZ_Q_NR, q->first && g == 0,
+                        q->c + p * q->c_ld);
+        }
+    }
+}
+
 static void qf_run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
                        const uint8_t *codes)
 {
@@ -464,6 +522,7 @@ static void qf_run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode co
     case OZ_QCODE_E2M1: qf_few_scaled(q, OZ_QCODE_E2M1, codes); break;
     case OZ_QCODE_NF4:
     case OZ_QCODE_FP4: qf_few_scaled(q, OZ_QCODE_NF4, codes); break;
+    case OZ_QCODE_U4: qf_few_u4(q, codes); break;
     }
 }
 
