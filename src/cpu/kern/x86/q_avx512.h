@@ -109,24 +109,39 @@ OZ_Q_INLINE void q_add_group(bool scaled, const float *row, const float *weight,
 typedef void (*q_step_fn)(const void *tables, const uint8_t *codes, const uint8_t *a, vf *lo,
                           vf *hi);
 
+/* How one row walks through groups of codes. */
+struct q_few_shape {
+    int64_t groups, group_bytes, row_bytes, steps, a_step;
+};
+
+OZ_Q_INLINE struct q_few_shape q_few_shape(const struct oz_qblock *q, int64_t code_bits)
+{
+    struct q_few_shape s = {.groups = q->k / q->group,
+                            .group_bytes = q->group * OZ_Q_NR * code_bits / 8,
+                            .row_bytes = q->group * Q_A_BYTES / Q_KR};
+    s.steps = s.group_bytes / 128;
+    s.a_step = s.row_bytes / s.steps;
+    return s;
+}
+
 #define Q_FEW_BEGIN(i)                                             \
     vf p##i = q_begin(offsets != NULL ? offsets + g + (i) : NULL); \
     vf r##i = p##i;
-#define Q_FEW_STEP(i)                      \
-    q_ahead(codes + (i)*group_bytes);      \
-    q_ahead(codes + (i)*group_bytes + 64); \
-    step(tables, codes + (i)*group_bytes, a + (i)*row_bytes, &p##i, &r##i);
+#define Q_FEW_STEP(i)                        \
+    q_ahead(codes + (i)*s.group_bytes);      \
+    q_ahead(codes + (i)*s.group_bytes + 64); \
+    step(tables, codes + (i)*s.group_bytes, a + (i)*s.row_bytes, &p##i, &r##i);
 #define Q_FEW_END(i) q_add_group(scaled, row, weight, g + (i), p##i, r##i, &lo, &hi);
 
 /* Groups side by side, as long as there are so many. */
-#define Q_FEW_GROUPS(count, ROWS)                                                          \
-    for (; g + (count) <= groups;                                                          \
-         g += (count), codes += ((count)-1) * group_bytes, a += ((count)-1) * row_bytes) { \
-        ROWS(Q_FEW_BEGIN)                                                                  \
-        for (int64_t i = 0; i < steps; i++, codes += 128, a += a_step) {                   \
-            ROWS(Q_FEW_STEP)                                                               \
-        }                                                                                  \
-        ROWS(Q_FEW_END)                                                                    \
+#define Q_FEW_GROUPS(count, ROWS)                                                              \
+    for (; g + (count) <= s.groups;                                                            \
+         g += (count), codes += ((count)-1) * s.group_bytes, a += ((count)-1) * s.row_bytes) { \
+        ROWS(Q_FEW_BEGIN)                                                                      \
+        for (int64_t i = 0; i < s.steps; i++, codes += 128, a += s.a_step) {                   \
+            ROWS(Q_FEW_STEP)                                                                   \
+        }                                                                                      \
+        ROWS(Q_FEW_END)                                                                        \
     }
 
 /* Panels side by side. */
@@ -142,26 +157,15 @@ typedef void (*q_step_fn)(const void *tables, const uint8_t *codes, const uint8_
 #define Q_PANEL_STEP(i) \
     Q_PANEL_NEAR(i)     \
     step(tables, codes + (i)*q->panel_bytes, a, &p##i, &r##i);
+#define Q_WHOLE_STEP(i) \
+    Q_PANEL_NEAR(i)     \
+    step(tables, codes + (i)*q->panel_bytes, a, &lo##i, &hi##i);
 #define Q_PANEL_END(i)                                                                            \
     q_add_group(scaled, row, weight != NULL ? weight + (i)*q->w_ld : NULL, g, p##i, r##i, &lo##i, \
                 &hi##i);
 #define Q_PANEL_STORE(i)                \
     v_store(q->c + (i)*q->c_ld, lo##i); \
     v_store(q->c + (i)*q->c_ld + OZ_VL, hi##i);
-
-struct q_few_shape {
-    int64_t groups, group_bytes, row_bytes, steps, a_step;
-};
-
-OZ_Q_INLINE struct q_few_shape q_few_shape(const struct oz_qblock *q, int64_t code_bits)
-{
-    struct q_few_shape s = {.groups = q->k / q->group,
-                            .group_bytes = q->group * OZ_Q_NR * code_bits / 8,
-                            .row_bytes = q->group * Q_A_BYTES / Q_KR};
-    s.steps = s.group_bytes / 128;
-    s.a_step = s.row_bytes / s.steps;
-    return s;
-}
 
 OZ_Q_INLINE void q_few_panels(const struct oz_qblock *q, const uint8_t *codes, int64_t code_bits,
                               bool scaled, q_step_fn step, const void *tables)
@@ -200,15 +204,10 @@ OZ_Q_INLINE void q_few_groups(const struct oz_qblock *q, const uint8_t *codes, i
     const float *const weight = q->w_scales;
     const int32_t *const offsets = q->a_offsets;
     const struct q_few_shape s = q_few_shape(q, code_bits);
-    const int64_t groups = s.groups;
-    const int64_t group_bytes = s.group_bytes;
-    const int64_t row_bytes = s.row_bytes;
-    const int64_t steps = s.steps;
-    const int64_t a_step = s.a_step;
     vf lo = q->first ? v_zero() : v_load(q->c);
     vf hi = q->first ? v_zero() : v_load(q->c + OZ_VL);
     int64_t g = 0;
-    if (4 * group_bytes <= Q_AHEAD) {
+    if (4 * s.group_bytes <= Q_AHEAD) {
         Q_FEW_GROUPS(4, Q_ROWS_4)
     }
     Q_FEW_GROUPS(2, Q_ROWS_2)
@@ -226,9 +225,6 @@ OZ_Q_INLINE void q_few_whole(const struct oz_qblock *q, const uint8_t *codes, in
     if (q->panels == Q_PANELS) {
         Q_ROWS_4(Q_PANEL_LOAD)
         for (int64_t k = 0; k < q->k; k += k_step, codes += 128, a += a_step) {
-#define Q_WHOLE_STEP(i) \
-    Q_PANEL_NEAR(i)     \
-    step(tables, codes + (i)*q->panel_bytes, a, &lo##i, &hi##i);
             Q_ROWS_4(Q_WHOLE_STEP)
         }
         Q_ROWS_4(Q_PANEL_STORE)

@@ -227,25 +227,24 @@ OZ_Q_INLINE void qe_e4m3(const uint8_t *codes, float *dst)
     }
 }
 
-/* Scales of integers in groups, and their zero points behind them. */
-OZ_Q_INLINE void qe_integers(const struct oz_qlayout *l, const uint8_t *panel, int64_t group,
-                             float *dst)
+/* Scales of integers in groups, and behind those of each group its zero points. */
+OZ_Q_INLINE void qe_integers(const struct oz_qlayout *l, const uint8_t *panel, int64_t first,
+                             int64_t count, float *dst)
 {
-    const float *scales = (const float *)(const void *)(panel + l->scales) + group * OZ_Q_NR;
-    const uint8_t *zeros = panel + l->zeros + group * OZ_Q_NR;
-    for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
-        v_store(dst + f, v_load(scales + f));
-        v_store(dst + OZ_Q_NR + f, qi_int(qi_widen(qi_bytes(zeros + f))));
+    const float *scales = (const float *)(const void *)(panel + l->scales) + first * OZ_Q_NR;
+    const uint8_t *zeros = panel + l->zeros + first * OZ_Q_NR;
+    for (int64_t i = 0; i < count * OZ_Q_NR; i += OZ_VL) {
+        float *to = dst + i / OZ_Q_NR * OZ_Q_NR + i;
+        v_store(to, v_load(scales + i));
+        v_store(to + OZ_Q_NR, qi_int(qi_widen(qi_bytes(zeros + i))));
     }
 }
 
 static void qe_scales(const struct oz_qlayout *l, const uint8_t *panel, int64_t first,
                       int64_t count, float *dst)
 {
-    for (int64_t g = 0; l->code == OZ_QCODE_U4 && g < count; g++) {
-        qe_integers(l, panel, first + g, dst + 2 * g * OZ_Q_NR);
-    }
     if (l->code == OZ_QCODE_U4) {
+        qe_integers(l, panel, first, count, dst);
         return;
     }
     const float *f32 = (const float *)(const void *)(panel + l->scales);

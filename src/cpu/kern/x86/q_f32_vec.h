@@ -17,11 +17,13 @@
 #define QF_AT(block, k_all, k, f) \
     ((block) + (f) / TILE_NR * TILE_NR * (k_all) + (k)*TILE_NR + (f) % TILE_NR)
 
-/* Two of K of integers in groups, by the nibbles of a word; scales: their zero points are behind them. */
-TILE_INLINE vf qf_u4(qi_i nibbles, int shift, vf zero)
+/* The value of a nibble in each lane; zero: of U4, its zero point. */
+TILE_INLINE vf qf_nibble(enum oz_qcode code, const float *book, qi_i lanes, int shift, vf zero)
 {
-    vf code = qi_int(qi_and(QI(srli_epi32)(nibbles, QI_N(shift)), 15));
-    return v_sub(code, zero);
+    qi_i x = QI(srli_epi32)(lanes, QI_N(shift));
+    return code == OZ_QCODE_NF4  ? qi_book(book, x)
+           : code == OZ_QCODE_U4 ? v_sub(qi_int(qi_and(x, 15)), zero)
+                                 : qi_e2m1(x);
 }
 
 TILE_INLINE void qf_put(float *block, int64_t k_all, int64_t k, int64_t f, vf value,
@@ -35,33 +37,17 @@ TILE_INLINE void qf_step(enum oz_qcode code, const float *book, const uint8_t *c
                          int64_t k_all, int64_t k, const float *scales)
 {
     for (int64_t f = 0; f < OZ_Q_NR; f += OZ_VL) {
-        if (code == OZ_QCODE_NF4) {
-            qi_i x = qi_load(codes + 4 * f);
-            for (int i = 0; i < 4; i++) {
-                qf_put(block, k_all, k + 2 * i, f, qi_book(book, QI(srli_epi32)(x, QI_N(4 * i))),
-                       scales);
-                qf_put(block, k_all, k + 2 * i + 1, f,
-                       qi_book(book, QI(srli_epi32)(x, QI_N(16 + 4 * i))), scales);
-            }
-        } else if (code == OZ_QCODE_U4) {
-            qi_i x = qi_load(codes + 4 * f);
-            vf zero = v_load(scales + OZ_Q_NR + f);
-            for (int i = 0; i < 4; i++) {
-                qf_put(block, k_all, k + 2 * i, f, qf_u4(x, 4 * i, zero), scales);
-                qf_put(block, k_all, k + 2 * i + 1, f, qf_u4(x, 16 + 4 * i, zero), scales);
-            }
-        } else if (code == OZ_QCODE_E2M1) {
-            qi_i x = qi_load(codes + 4 * f);
-            for (int i = 0; i < 4; i++) {
-                qf_put(block, k_all, k + 2 * i, f, qi_e2m1(QI(srli_epi32)(x, QI_N(4 * i))), scales);
-                qf_put(block, k_all, k + 2 * i + 1, f, qi_e2m1(QI(srli_epi32)(x, QI_N(16 + 4 * i))),
-                       scales);
-            }
-        } else {
-            qi_i x = qi_load(codes + 4 * f);
-            for (int i = 0; i < 4; i++) {
+        qi_i x = qi_load(codes + 4 * f);
+        vf zero = code == OZ_QCODE_U4 ? v_load(scales + OZ_Q_NR + f) : v_zero();
+        for (int i = 0; i < 4; i++) {
+            if (code == OZ_QCODE_S8) {
                 vf v = qi_int(QI(srai_epi32)(QI(slli_epi32)(x, QI_N(24 - 8 * i)), 24));
                 qf_put(block, k_all, k + i, f, v, scales);
+            } else {
+                vf even = qf_nibble(code, book, x, 4 * i, zero);
+                vf odd = qf_nibble(code, book, x, 16 + 4 * i, zero);
+                qf_put(block, k_all, k + 2 * i, f, even, scales);
+                qf_put(block, k_all, k + 2 * i + 1, f, odd, scales);
             }
         }
     }
@@ -301,7 +287,7 @@ TILE_INLINE vf qf_few_book(const struct qf_book *b, const uint8_t *codes, const 
 
 /* One step of K of a vector of features: eight nibbles, four bytes. */
 TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t *codes,
-                            const float *a, vf sum, vf scale, bool scaled)
+                            const float *a, vf sum, vf scale, vf zero, bool scaled)
 {
     qi_i x = qi_load(codes);
     for (int i = 0; i < 4; i++) {
@@ -309,13 +295,10 @@ TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t
             vf v = qi_int(QI(srai_epi32)(QI(slli_epi32)(x, QI_N(24 - 8 * i)), 24));
             sum = qf_add(sum, a + i, v, scale, scaled);
         } else {
-            qi_i even = QI(srli_epi32)(x, QI_N(4 * i));
-            qi_i odd = QI(srli_epi32)(x, QI_N(16 + 4 * i));
-            bool table = code == OZ_QCODE_NF4;
-            sum =
-                qf_add(sum, a + 2 * i, table ? qi_book(book, even) : qi_e2m1(even), scale, scaled);
-            sum = qf_add(sum, a + 2 * i + 1, table ? qi_book(book, odd) : qi_e2m1(odd), scale,
-                         scaled);
+            vf even = qf_nibble(code, book, x, 4 * i, zero);
+            vf odd = qf_nibble(code, book, x, 16 + 4 * i, zero);
+            sum = qf_add(sum, a + 2 * i, even, scale, scaled);
+            sum = qf_add(sum, a + 2 * i + 1, odd, scale, scaled);
         }
     }
     return sum;
@@ -327,9 +310,11 @@ TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t
 #define QF_EACH(X) X(0) X(1) X(2) X(3)
 #endif
 #define QF_BEGIN(v) vf sum##v = q->first ? v_zero() : v_load(q->c + (v)*OZ_VL);
-#define QF_SCALE(v) vf s##v = scaled ? v_load(scales + (v)*OZ_VL) : v_set(1);
+#define QF_SCALE(v)                                           \
+    vf s##v = scaled ? v_load(scales + (v)*OZ_VL) : v_set(1); \
+    vf z##v = code == OZ_QCODE_U4 ? v_load(scales + OZ_Q_NR + (v)*OZ_VL) : v_zero();
 #define QF_WORDS(v) \
-    sum##v = qf_few_words(code, w.book, codes + 4 * (v)*OZ_VL, a, sum##v, s##v, scaled);
+    sum##v = qf_few_words(code, w.book, codes + 4 * (v)*OZ_VL, a, sum##v, s##v, z##v, scaled);
 #define QF_PAIRS_AS(v, nan)                                                                \
     sum##v = qf_add(sum##v, a, qf_pair_values(&columns, 0, (v)*OZ_VL, nan), s##v, scaled); \
     sum##v = qf_add(sum##v, a + 1, qf_pair_values(&columns, 1, (v)*OZ_VL, nan), s##v, scaled);
@@ -350,6 +335,7 @@ TILE_INLINE vf qf_few_words(enum oz_qcode code, const float *book, const uint8_t
 struct qf_walk {
     int64_t step, bytes; /* of K, and of its codes, decoded at once */
     int64_t group;       /* of K under a scale */
+    int64_t scale_floats;
     const float *book;
     qf_tables tables;
 };
@@ -361,6 +347,7 @@ TILE_INLINE struct qf_walk qf_walk_of(const struct oz_qblock *q, enum oz_qcode c
                                                           : 8,
                             .bytes = code == OZ_QCODE_E4M3 ? 64 : 128,
                             .group = scaled ? q->w_group : q->k,
+                            .scale_floats = oz_qcode_scale_floats(code),
                             .book = q->values != NULL ? q->values->f32 : NULL,
                             .tables = qf_tables_of()};
 }
@@ -376,7 +363,7 @@ TILE_INLINE void qf_few_as(const struct oz_qblock *q, enum oz_qcode code, bool s
     const struct qf_book words = code == OZ_QCODE_NF4 ? qf_book_of(w.book) : (struct qf_book){0};
 #endif
     QF_EACH(QF_BEGIN)
-    for (int64_t k = 0; k < q->k; k += w.group, scales += OZ_Q_NR) {
+    for (int64_t k = 0; k < q->k; k += w.group, scales += w.scale_floats) {
         QF_EACH(QF_SCALE)
         for (int64_t i = 0; i < w.group; i += w.step, codes += w.bytes, a += w.step) {
             q_ahead(codes);
@@ -414,14 +401,17 @@ TILE_INLINE void qf_few_beside(const struct oz_qblock *q, enum oz_qcode code, bo
     const struct qf_walk w = qf_walk_of(q, code, scaled);
     vf sum[2 * Q_PANELS];
     vf by[2 * Q_PANELS];
+    vf zero[2 * Q_PANELS];
     QF_UNROLL for (int v = 0; v < 2 * Q_PANELS; v++)
     {
         sum[v] = q->first ? v_zero() : v_load(q->c + v / 2 * q->c_ld + v % 2 * OZ_VL);
     }
-    for (int64_t k = 0; k < q->k; k += w.group, scales += OZ_Q_NR) {
+    for (int64_t k = 0; k < q->k; k += w.group, scales += w.scale_floats) {
         QF_UNROLL for (int v = 0; v < 2 * Q_PANELS; v++)
         {
-            by[v] = scaled ? v_load(scales + v / 2 * q->w_ld + v % 2 * OZ_VL) : v_set(1);
+            const float *at = scales + v / 2 * q->w_ld + v % 2 * OZ_VL;
+            by[v] = scaled ? v_load(at) : v_set(1);
+            zero[v] = code == OZ_QCODE_U4 ? v_load(at + OZ_Q_NR) : v_zero();
         }
         for (int64_t i = 0; i < w.group; i += w.step, codes += w.bytes, a += w.step) {
             QF_UNROLL for (int p = 0; p < Q_PANELS; p++)
@@ -437,8 +427,9 @@ TILE_INLINE void qf_few_beside(const struct oz_qblock *q, enum oz_qcode code, bo
                     }
                 } else {
                     q_near(at + 64);
-                    s[0] = qf_few_words(code, w.book, at, a, s[0], by[2 * p], scaled);
-                    s[1] = qf_few_words(code, w.book, at + 64, a, s[1], by[2 * p + 1], scaled);
+                    s[0] = qf_few_words(code, w.book, at, a, s[0], by[2 * p], zero[2 * p], scaled);
+                    s[1] = qf_few_words(code, w.book, at + 64, a, s[1], by[2 * p + 1],
+                                        zero[2 * p + 1], scaled);
                 }
             }
         }
@@ -471,47 +462,6 @@ TILE_INLINE void qf_few_scaled(const struct oz_qblock *q, enum oz_qcode code, co
     }
 }
 
-/* A group of integers by a panel, eight of K at a time, to sums in c. */
-#define QF_U4_BEGIN(v)                                    \
-    vf sum##v = first ? v_zero() : v_load(c + (v)*OZ_VL); \
-    const vf s##v = v_load(scales + (v)*OZ_VL);           \
-    const vf z##v = v_load(scales + OZ_Q_NR + (v)*OZ_VL);
-#define QF_U4_TWO(v)                                                       \
-    x = qi_load(codes + 4 * (v)*OZ_VL);                                    \
-    sum##v = qf_add(sum##v, a + 2 * i, qf_u4(x, 4 * i, z##v), s##v, true); \
-    sum##v = qf_add(sum##v, a + 2 * i + 1, qf_u4(x, 16 + 4 * i, z##v), s##v, true);
-#define QF_U4_END(v) v_store(c + (v)*OZ_VL, sum##v);
-
-TILE_INLINE void qf_u4_group(const float *a, int64_t group, const uint8_t *codes,
-                             const float *scales, bool first, float *c)
-{
-    QF_EACH(QF_U4_BEGIN)
-    for (int64_t k = 0; k < group; k += 8, codes += 128, a += 8) {
-        q_ahead(codes);
-        q_ahead(codes + 64);
-        QF_UNROLL for (int i = 0; i < 4; i++)
-        {
-            qi_i x;
-            QF_EACH(QF_U4_TWO)
-        }
-    }
-    QF_EACH(QF_U4_END)
-}
-
-/* Integers in groups: panel after panel. */
-static void qf_few_u4(const struct oz_qblock *q, const uint8_t *codes)
-{
-    const int64_t groups = q->k / q->w_group;
-    for (int64_t p = 0; p < q->panels; p++) {
-        for (int64_t g = 0; g < groups; g++) {
-            qf_u4_group((const float *)q->a + g * q->w_group, q->w_group,
-                        codes + p * q->panel_bytes + g * q->w_group * OZ_Q_NR / 2,
-                        q->w_scales + p * q->w_ld + 2 * g * OZ_Q_NR, q->first && g == 0,
-                        q->c + p * q->c_ld);
-        }
-    }
-}
-
 static void qf_run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode code,
                        const uint8_t *codes)
 {
@@ -522,7 +472,7 @@ static void qf_run_few(int64_t rows, const struct oz_qblock *q, enum oz_qcode co
     case OZ_QCODE_E2M1: qf_few_scaled(q, OZ_QCODE_E2M1, codes); break;
     case OZ_QCODE_NF4:
     case OZ_QCODE_FP4: qf_few_scaled(q, OZ_QCODE_NF4, codes); break;
-    case OZ_QCODE_U4: qf_few_u4(q, codes); break;
+    case OZ_QCODE_U4: qf_few_scaled(q, OZ_QCODE_U4, codes); break;
     }
 }
 
