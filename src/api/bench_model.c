@@ -63,14 +63,16 @@ static enum oz_status take_facts(struct oz_bench_model *m, const struct oz_engin
     }
     m->name = oz_strdup(p->name);
     m->path = oz_strdup(p->path);
-    memcpy(m->quantization, engine->quantization, sizeof m->quantization);
+    m->quantization = oz_strdup(engine->quantization[0] != '\0' ? engine->quantization : "none");
     m->tier = engine->dev->tier;
     m->f32_math = engine->dev->f32_math;
     m->dummy = p->dummy;
     m->threads = oz_pool_threads(engine->pool);
     m->scale = m->options.request.true_cfg_scale > 0 ? m->options.request.true_cfg_scale
                                                      : p->defaults.true_cfg_scale;
-    return m->name != NULL && m->path != NULL ? OZ_OK : OZ_FAIL_NOMEM(err, "a model's name");
+    return m->name != NULL && m->path != NULL && m->quantization != NULL
+               ? OZ_OK
+               : OZ_FAIL_NOMEM(err, "a model's name");
 }
 
 /* Reads the weight files whole, as fast as one thread can: what a load that only reads would take. */
@@ -327,6 +329,7 @@ enum oz_status oz_bench_model(const struct oz_bench_model_options *options, oz_w
         oz_free(m.seconds[i]);
     }
     oz_free(m.name);
+    oz_free(m.quantization);
     oz_free(m.path);
     return status;
 }

@@ -29,8 +29,7 @@ struct oz_bench_point {
 struct oz_bench_model {
     struct oz_bench_model_options options;
     char *name, *path;
-    char quantization
-        [64]; /* as the engine's: of which weights are quantized while loaded; "": none */
+    char *quantization; /* as the engine's, or "none" */
     const char *tier;
     int32_t threads, repeats, width, height, steps;
     double scale;

@@ -28,11 +28,6 @@ static const char *load_format(const struct oz_bench_model *m)
     return m->dummy ? "dummy" : "auto";
 }
 
-static const char *quantization(const struct oz_bench_model *m)
-{
-    return m->quantization[0] != '\0' ? m->quantization : "none";
-}
-
 /* ---- for people ---- */
 
 static void put_change(const struct oz_bench_model *m, struct oz_buf *b, int index)
@@ -48,12 +43,12 @@ static void put_change(const struct oz_bench_model *m, struct oz_buf *b, int ind
 
 void oz_bench_model_print(const struct oz_bench_model *m, struct oz_buf *b)
 {
-    bool quantized = m->quantization[0] != '\0';
+    bool quantized = strcmp(m->quantization, "none") != 0;
     oz_buf_printf(b,
                   "%s: %dx%d, %d steps, true CFG scale %g, %s (%s)%s%s, %d thread%s, %d repeat%s\n",
                   m->name, m->width, m->height, m->steps, m->scale, m->f32_math ? "f32" : "bf16",
-                  m->tier, quantized ? ", quantization " : "", m->quantization, m->threads,
-                  m->threads == 1 ? "" : "s", m->repeats, m->repeats == 1 ? "" : "s");
+                  m->tier, quantized ? ", quantization " : "", quantized ? m->quantization : "",
+                  m->threads, m->threads == 1 ? "" : "s", m->repeats, m->repeats == 1 ? "" : "s");
     oz_buf_printf(b, "%-8s %12s %12s\n", "", "median", "min");
     for (int i = 0; i < OZ_BENCH_PARTS; i++) {
         oz_buf_printf(b, "%-8s %10.2f ms %9.2f ms", oz_bench_part_names[i],
@@ -101,7 +96,7 @@ void oz_bench_model_json(const struct oz_bench_model *m, struct oz_buf *b)
     oz_buf_printf(b, ",\"precision\":\"%s\",\"tier\":\"%s\",\"threads\":%d,\"repeats\":%d",
                   m->f32_math ? "f32" : "bf16", m->tier, m->threads, m->repeats);
     oz_buf_printf(b, ",\"load_format\":\"%s\",\"quantization\":", load_format(m));
-    oz_buf_json(b, quantization(m));
+    oz_buf_json(b, m->quantization);
     for (int i = 0; i < OZ_BENCH_PARTS; i++) {
         oz_buf_printf(b, ",\n\"%s_s\":{", oz_bench_part_names[i]);
         number(b, "median", oz_bench_median(m, (enum oz_bench_part)i));
@@ -158,23 +153,18 @@ static enum oz_status check_same(const struct oz_bench_model *m, const struct oz
                    {"true_cfg_scale", m->scale},
                    {"threads", m->threads}};
     const struct {
-        const char *key, *now;
-    } texts[] = {
-        {"model", m->name}, {"precision", m->f32_math ? "f32" : "bf16"}, {"tier", m->tier}};
+        const char *key, *now, *before; /* where earlier versions did not write it */
+    } texts[] = {{"load_format", load_format(m), "auto"},
+                 {"quantization", m->quantization, "none"},
+                 {"model", m->name, "?"},
+                 {"precision", m->f32_math ? "f32" : "bf16", "?"},
+                 {"tier", m->tier, "?"}};
     if (strcmp(oz_json_string(oz_json_get(old, "document"), ""), "ounce bench") != 0) {
         return OZ_FAIL(err, OZ_ERR_FORMAT, "%s is not what `ounce bench MODEL --json` writes.",
                        name);
     }
-    const char *format = oz_json_string(oz_json_get(old, "load_format"), "auto");
-    if (strcmp(format, load_format(m)) != 0) { /* earlier versions had files alone */
-        return differ(name, "load_format", format, load_format(m), err);
-    }
-    const char *method = oz_json_string(oz_json_get(old, "quantization"), "none");
-    if (strcmp(method, quantization(m)) != 0) { /* which they did not quantize */
-        return differ(name, "quantization", method, quantization(m), err);
-    }
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        const char *was = oz_json_string(oz_json_get(old, texts[i].key), "?");
+        const char *was = oz_json_string(oz_json_get(old, texts[i].key), texts[i].before);
         if (strcmp(was, texts[i].now) != 0) {
             return differ(name, texts[i].key, was, texts[i].now, err);
         }
