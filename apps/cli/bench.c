@@ -31,6 +31,7 @@ static enum oz_status check_kernels(const struct settings *s)
                           : s->moe_backend != NULL                 ? "moe-backend"
                           : s->quantization != NULL                ? "quantization"
                           : s->quantization_config != NULL         ? "quantization-config"
+                          : s->quantization_keys.count > 0         ? "quantization-config"
                           : s->ignored_layers.count > 0            ? "ignored-layers"
                           : strcmp(s->keep, "standard") != 0       ? "keep"
                           : s->allow_unmatched                     ? "allow-unmatched"

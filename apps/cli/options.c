@@ -266,18 +266,19 @@ static enum oz_status check_element(const struct parser *p, const char *element,
     return OZ_OK;
 }
 
-#define DOTTED "--quantization-config."
+#define WHOLE "quantization-config"
+#define DOTTED "--" WHOLE "."
 
 /* Takes the dotted options out of argv (argc and argv are of a copy): getopt knows no such names. */
 static enum oz_status take_dotted(struct parser *p, int *argc, char **argv)
 {
+    bool taken = (find(WHOLE, strlen(WHOLE))->commands & p->command) != 0;
     int kept = 1;
     bool value_follows = false;
     for (int i = 1; i < *argc; i++) {
         const char *element = argv[i];
         bool ended = strcmp(element, "--") == 0;
-        bool dotted = !value_follows && strncmp(element, DOTTED, strlen(DOTTED)) == 0 &&
-                      (p->command & (COMMAND_GENERATE | COMMAND_PLAN | COMMAND_QUANTIZE)) != 0;
+        bool dotted = taken && !value_follows && strncmp(element, DOTTED, strlen(DOTTED)) == 0;
         if (!dotted) {
             const struct option_row *row =
                 strncmp(element, "--", 2) == 0 ? find(element + 2, strlen(element + 2)) : NULL;

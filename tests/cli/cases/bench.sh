@@ -20,6 +20,8 @@ expect 'by a config' 0 'emoji: 32x32, 1 steps*, quantization fp8, *' '*"xyzzy": 
     --quantization-config '{"method": "fp8"}' --ignored-layers img_mlp,xyzzy --allow-unmatched
 expect 'quantized, against plain' 2 '' 'ounce: model.json was measured with quantization none, this run has int8; *' \
     bench $small --repeat 1 --requests 0 -q int8 --against model.json
+expect 'kernels by a part of a config' 2 '' 'ounce: --quantization-config has no effect with --kernels*' \
+    bench --kernels --quantization-config.linear.weight int8
 expect 'quantized kernels' 2 '' 'ounce: --quantization has no effect with --kernels*' bench --kernels -q int8
 expect 'an adapter for kernels' 2 '' 'ounce: --lora has no effect with --kernels*' bench --kernels --lora "$lora"
 
