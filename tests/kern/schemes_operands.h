@@ -26,6 +26,20 @@ static void encode(struct oz_weight *w, const float *values)
     }
 }
 
+/* Memory for the planes that are present. */
+static void lay_planes(struct oz_weight *w)
+{
+    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
+        struct oz_plane_view *v = &w->planes[i];
+        if (v->present) {
+            assert_int_equal(
+                oz_weight_plane_bytes(w, (enum oz_plane)i, &v->bytes, &v->row_stride_bytes), OZ_OK);
+            v->slice_stride_bytes = v->bytes / w->slices;
+            v->data = kern_array((size_t)v->bytes);
+        }
+    }
+}
+
 /* Random values in a codec. block: elements under a scale, where the codec lets one choose; 0: its own. */
 static struct oz_param *encoded(const char *codec, int64_t slices, int64_t rows, int64_t cols,
                                 int32_t block)
@@ -35,16 +49,7 @@ static struct oz_param *encoded(const char *codec, int64_t slices, int64_t rows,
     assert_non_null(oz_codec_find(codec));
     p->weight = oz_weight_shape(oz_codec_find(codec), slices, rows, cols);
     p->weight.group_cols = block > 0 ? block : p->weight.group_cols;
-    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
-        struct oz_plane_view *v = &p->weight.planes[i];
-        if (v->present) {
-            assert_int_equal(oz_weight_plane_bytes(&p->weight, (enum oz_plane)i, &v->bytes,
-                                                   &v->row_stride_bytes),
-                             OZ_OK);
-            v->slice_stride_bytes = v->bytes / slices;
-            v->data = kern_array((size_t)v->bytes);
-        }
-    }
+    lay_planes(&p->weight);
     encode(&p->weight, values);
     return p;
 }
@@ -83,27 +88,20 @@ static struct oz_param *integers(int64_t rows, int64_t cols, int32_t group, bool
     struct oz_param *p = kern_param("w", OZ_DTYPE_F32, 1, rows, cols, 0.5);
     p->weight = oz_weight_shape(oz_codec_find("u4_group"), 1, rows, cols);
     p->weight.group_cols = group;
-    p->weight.planes[OZ_PLANE_ZEROS].present = zeros;
-    p->weight.planes[OZ_PLANE_PERM].present = perm;
-    for (int i = 0; i < OZ_PLANE_COUNT; i++) {
-        struct oz_plane_view *v = &p->weight.planes[i];
-        if (!v->present) {
-            continue;
-        }
-        v->dtype = oz_codec_plane(p->weight.codec, (enum oz_plane)i)->dtype;
-        assert_int_equal(
-            oz_weight_plane_bytes(&p->weight, (enum oz_plane)i, &v->bytes, &v->row_stride_bytes),
-            OZ_OK);
-        v->slice_stride_bytes = v->bytes;
-        v->data = kern_array((size_t)v->bytes);
-        const float *random = kern_floats(v->bytes, 50);
-        for (int64_t at = 0; at < v->bytes; at++) { /* of float bytes: any of a byte's values */
+    p->weight.planes[OZ_PLANE_ZEROS] =
+        (struct oz_plane_view){.dtype = OZ_DTYPE_U8, .present = zeros};
+    p->weight.planes[OZ_PLANE_PERM] =
+        (struct oz_plane_view){.dtype = OZ_DTYPE_I32, .present = perm};
+    lay_planes(&p->weight);
+    for (int i = 0; i < 2; i++) { /* any bytes are codes */
+        const struct oz_plane_view *v = &p->weight.planes[i == 0 ? OZ_PLANE_CODES : OZ_PLANE_ZEROS];
+        const float *random = kern_floats(v->present ? v->bytes : 1, 50);
+        for (int64_t at = 0; v->present && at < v->bytes; at++) {
             ((uint8_t *)v->data)[at] = (uint8_t)(int)random[at];
         }
     }
-    float *scales = p->weight.planes[OZ_PLANE_SCALES].data;
-    const float *random = kern_floats(p->weight.planes[OZ_PLANE_SCALES].bytes / 4, 0.1);
-    memcpy(scales, random, (size_t)p->weight.planes[OZ_PLANE_SCALES].bytes);
+    const struct oz_plane_view *scales = &p->weight.planes[OZ_PLANE_SCALES];
+    memcpy(scales->data, kern_floats(scales->bytes / 4, 0.1), (size_t)scales->bytes);
     int32_t *groups = perm ? p->weight.planes[OZ_PLANE_PERM].data : NULL;
     for (int64_t c = 0; perm && c < cols; c++) {
         groups[c] = (int32_t)((c * 7) % (cols / group));
